@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_LAUNCH_HPP
+#define TESSERA_CUDA_LAUNCH_HPP
+
+// The only file that touches Kokkos::Impl. Kokkos' own parallel_for over teams wraps the functor in a loop over the
+// league (which makes ptxas serialise asynchronous matrix products and spill) and gives 48 KB of scratch at most; this
+// launcher runs the same functor with the same team member type, once, with all the scratch the device has.
+
+#include <Kokkos_Core.hpp>
+#include <atomic>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+static_assert(KOKKOS_VERSION >= 40700 && KOKKOS_VERSION < 60000,
+              "the CUDA launcher builds Kokkos' team member by hand; it was tried with Kokkos 4.7 to 5.x");
+
+namespace tessera::detail {
+
+inline void cuda_check(cudaError_t status, char const* label) {
+  if (status != cudaSuccess)
+    throw std::runtime_error(std::string(label) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
+}
+
+template <int Threads, class Functor>
+__global__ void __launch_bounds__(Threads)
+    cuda_entry(__grid_constant__ Functor const functor, int reduce, int scratch) {
+  extern __shared__ double shared[];
+  Kokkos::TeamPolicy<Kokkos::Cuda>::member_type const team(
+      Kokkos::Impl::CudaTeamMember(static_cast<void*>(shared), reduce, scratch, nullptr, 0,
+                                   static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)));
+  functor(team);
+}
+
+/// Tells Kokkos Tools about a kernel that Kokkos did not start itself.
+class KernelRegion {
+ public:
+  KernelRegion(char const* label, Kokkos::Cuda const& exec) : on_(Kokkos::Profiling::profileLibraryLoaded()) {
+    if (on_) Kokkos::Profiling::beginParallelFor(label, Kokkos::Profiling::Experimental::device_id(exec), &id_);
+  }
+  ~KernelRegion() {
+    if (on_) Kokkos::Profiling::endParallelFor(id_);
+  }
+  KernelRegion(KernelRegion const&) = delete;
+  KernelRegion& operator=(KernelRegion const&) = delete;
+
+ private:
+  bool on_;
+  std::uint64_t id_ = 0;
+};
+
+/// Makes the instance's device current for a launch and puts the caller's back.
+class CurrentDevice {
+ public:
+  CurrentDevice(char const* label, int device) {
+    cuda_check(cudaGetDevice(&before_), label);
+    changed_ = before_ != device;
+    if (changed_) cuda_check(cudaSetDevice(device), label);
+  }
+  ~CurrentDevice() {
+    if (changed_) static_cast<void>(cudaSetDevice(before_));
+  }
+  CurrentDevice(CurrentDevice const&) = delete;
+  CurrentDevice& operator=(CurrentDevice const&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+/// Raises a kernel's limit of dynamic shared memory once per kernel, device and size. `Kernel` makes the cache the
+/// kernel's own.
+template <auto Kernel>
+void allow_shared_memory(char const* label, int device, std::size_t bytes) {
+  static constexpr int cached_devices = 64;
+  static std::atomic<std::size_t> allowed[cached_devices];
+  bool const cached = device < cached_devices;
+  if (bytes <= 48 * 1024 || (cached && bytes <= allowed[device].load(std::memory_order_relaxed))) return;
+  cuda_check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), label);
+  if (cached) allowed[device].store(bytes, std::memory_order_relaxed);
+}
+
+inline int cuda_attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, attribute, device), "tessera: device attribute");
+  return value;
+}
+
+template <>
+struct Machine<Kokkos::Cuda> {
+  static constexpr bool is_host = false;
+  static constexpr int lanes = 32;
+  static constexpr int threads(int wanted) { return wanted; }
+  // Kokkos' team member reduces over a team through the first bytes of shared memory; scratch starts behind them, on
+  // the 1024-byte boundary that swizzled copies need.
+  static constexpr int reduce_bytes = 1024;
+
+  static std::size_t scratch_limit(Kokkos::Cuda const& exec) {
+    return static_cast<std::size_t>(cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, exec.cuda_device())) -
+           reduce_bytes;
+  }
+  static int concurrency(Kokkos::Cuda const& exec) {
+    return cuda_attribute(cudaDevAttrMultiProcessorCount, exec.cuda_device());
+  }
+
+  template <int Threads, class Functor>
+  static void launch(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
+                     Functor const& functor) {
+    static_assert(sizeof(Functor) <= 4000, "kernel parameters hold 4 KB: pass large tables through memory");
+    CurrentDevice const device(label, exec.cuda_device());
+    constexpr auto kernel = &cuda_entry<Threads, Functor>;
+    std::size_t const bytes = reduce_bytes + scratch;
+    allow_shared_memory<kernel>(label, exec.cuda_device(), bytes);
+    KernelRegion const region(label, exec);
+    kernel<<<dim3(static_cast<unsigned>(league)), dim3(32, Threads / 32), bytes, exec.cuda_stream()>>>(
+        functor, reduce_bytes, static_cast<int>(scratch));
+    cuda_check(cudaGetLastError(), label);
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_LAUNCH_HPP
+#define TESSERA_LAUNCH_HPP
+
+#include <Kokkos_Core.hpp>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <tessera/error.hpp>
+
+// How a kernel starts. Two forms: a league of teams with scratch, and one call per index. Both are asynchronous, on the
+// caller's execution-space instance, without fence or allocation, and carry a label for Kokkos Tools.
+namespace tessera::detail {
+
+template <class Exec>
+using TeamMember = typename Kokkos::TeamPolicy<Exec>::member_type;
+
+/// How `Threads` logical threads of a team are laid over Kokkos' team and vector levels, and what the machine offers.
+/// On a CPU a team is one core and does the whole team's work; elsewhere a team thread is a warp of 32 lanes.
+template <class Exec>
+struct Machine {
+  static constexpr bool is_host =
+      Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, typename Exec::memory_space>::accessible;
+  static constexpr int lanes = is_host ? 1 : 32;
+  static constexpr int threads(int wanted) { return is_host ? 1 : wanted; }
+
+  /// Bytes of level-0 scratch one team can have.
+  static std::size_t scratch_limit(Exec const&) {
+    return static_cast<std::size_t>(Kokkos::TeamPolicy<Exec>::scratch_size_max(is_host ? 1 : 0));
+  }
+  /// Multiprocessors or cores that work at the same time.
+  static int concurrency(Exec const& exec) { return exec.concurrency(); }
+
+  template <int Threads, class Functor>
+  static void launch(char const* label, Exec const& exec, int league, std::size_t scratch, Functor const& functor) {
+    using Schedule = Kokkos::Schedule<Kokkos::Dynamic>;
+    Kokkos::TeamPolicy<Exec, Schedule> policy(exec, league, threads(Threads) / lanes, lanes);
+    if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch)));
+    Kokkos::parallel_for(
+        label, Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight), functor);
+  }
+};
+
+/// Teams of `Threads` threads (a multiple of 32; one on a CPU), `league` of them, each with `scratch` bytes of level-0
+/// scratch; `functor(TeamMember<Exec> const&)` is the team's work and is trivially copyable.
+/// Error{scratch}: the machine gives a team less scratch. Error{extent}: more than 2^31 - 1 teams.
+template <int Threads, class Exec, class Functor>
+void launch(char const* label, Exec const& exec, std::int64_t league, std::size_t scratch, Functor const& functor) {
+  static_assert(Threads % 32 == 0 && Threads <= 1024, "a team has a multiple of 32 threads, 1024 at most");
+  if (league <= 0) return;
+  if (league > INT_MAX)
+    throw Error(ErrorCode::extent, std::string(label) + ": " + std::to_string(league) + " teams, the machine takes " +
+                                       std::to_string(INT_MAX));
+  std::size_t const limit = Machine<Exec>::scratch_limit(exec);
+  if (scratch > limit)
+    throw Error(ErrorCode::scratch, std::string(label) + ": needs " + std::to_string(scratch) +
+                                        " bytes of team scratch, the machine has " + std::to_string(limit));
+  Machine<Exec>::template launch<Threads>(label, exec, static_cast<int>(league), scratch, functor);
+}
+
+/// `functor(std::int64_t i)` for every i in [0, n).
+template <class Exec, class Functor>
+void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor) {
+  if (n <= 0) return;
+  // Light weight: otherwise Kokkos sends functors over 512 bytes through constant memory, which waits on the host and
+  // cannot be captured in a graph.
+  Kokkos::parallel_for(
+      label,
+      Kokkos::Experimental::require(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n),
+                                    Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+      functor);
+}
+
+}  // namespace tessera::detail
+
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <tessera/cuda/launch.hpp>
+#endif
+
+#endif
