@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: The Tessera authors
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# The library, and what the project's own executables share with it.
+
+# Tessera_CUDA_ARCHITECTURES, from Kokkos' where it is not set: sm_90 means sm_90a, which has wgmma and setmaxnreg.
+macro(tessera_choose_cuda_architectures)
+  if("Cuda" IN_LIST Tessera_KOKKOS_SPACES)
+    if(NOT Tessera_CUDA_ARCHITECTURES)
+      set(Tessera_CUDA_ARCHITECTURES "${Tessera_KOKKOS_CUDA_ARCHITECTURES}")
+      list(TRANSFORM Tessera_CUDA_ARCHITECTURES REPLACE "^90$" "90a")
+    endif()
+    if("${Tessera_CUDA_ARCHITECTURES}" MATCHES "(^|;)90a")
+      set(TESSERA_ENABLE_HOPPER ON)
+    endif()
+    message(STATUS "Tessera: CUDA architectures ${Tessera_CUDA_ARCHITECTURES}")
+  endif()
+endmacro()
+
+# The language Kokkos wants for the C++ sources of these targets, and the architectures that go with it.
+function(tessera_set_language)
+  foreach(target IN LISTS ARGN)
+    if(NOT Tessera_KOKKOS_LANGUAGE STREQUAL "CXX")
+      get_target_property(sources ${target} SOURCES)
+      list(FILTER sources INCLUDE REGEX "\\.cpp$")
+      set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES LANGUAGE ${Tessera_KOKKOS_LANGUAGE})
+      set_target_properties(
+        ${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
+                             CUDA_ARCHITECTURES "${Tessera_CUDA_ARCHITECTURES}")
+    endif()
+  endforeach()
+endfunction()
+
+# How the project compiles its own targets. All of it PRIVATE: a consumer gets what Kokkos asks for and no more.
+function(tessera_set_options)
+  tessera_set_language(${ARGN})
+  foreach(target IN LISTS ARGN)
+    set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+    target_compile_options(
+      ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr>"
+                        "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:$<$<CONFIG:Debug>:SHELL:-Xptxas -O1>>")
+    if(PROJECT_IS_TOP_LEVEL)
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra>"
+                                               "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:SHELL:-Xcompiler=-Wall,-Wextra>")
+    endif()
+  endforeach()
+endfunction()
+
+function(tessera_set_include_directories scope target)
+  target_include_directories(
+    ${target} ${scope} "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/backends>" "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
+endfunction()
+
+# A part of the library: the same sources are compiled into several parts, one for each execution space.
+function(tessera_add_part name)
+  add_library(${name} OBJECT ${ARGN})
+  tessera_set_options(${name})
+  tessera_set_include_directories(PRIVATE ${name})
+  target_link_libraries(${name} PRIVATE Kokkos::kokkos)
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  target_sources(tessera PRIVATE "$<TARGET_OBJECTS:${name}>")
+endfunction()
+
+function(tessera_add_library)
+  set(src "${PROJECT_SOURCE_DIR}/src")
+  file(GLOB common_sources CONFIGURE_DEPENDS "${src}/common/*.cpp")
+  file(GLOB sources CONFIGURE_DEPENDS "${src}/*.cpp")
+  file(GLOB hopper_sources CONFIGURE_DEPENDS "${src}/hopper/*.cpp")
+
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/config.hpp.in" "${PROJECT_BINARY_DIR}/include/tessera/config.hpp" @ONLY)
+
+  add_library(tessera)
+  add_library(Tessera::tessera ALIAS tessera)
+  set_target_properties(tessera PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  tessera_set_include_directories(PUBLIC tessera)
+  target_include_directories(tessera PUBLIC "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+  target_link_libraries(tessera PUBLIC Kokkos::kokkos)
+  target_compile_features(tessera PUBLIC cxx_std_20)
+  if(Tessera_KOKKOS_LANGUAGE STREQUAL "CUDA")
+    target_compile_features(tessera PUBLIC cuda_std_20)
+  endif()
+
+  tessera_add_part(tessera_common ${common_sources})
+  if(sources)
+    foreach(space IN LISTS Tessera_KOKKOS_SPACES)
+      string(TOLOWER tessera_${space} part)
+      tessera_add_part(${part} ${sources})
+      target_compile_definitions(${part} PRIVATE TESSERA_EXECUTION_SPACE=Kokkos::${space})
+    endforeach()
+  endif()
+  if(hopper_sources AND TESSERA_ENABLE_HOPPER)
+    tessera_add_part(tessera_hopper ${hopper_sources})
+    target_compile_definitions(tessera_hopper PRIVATE TESSERA_EXECUTION_SPACE=Kokkos::Cuda)
+    if(Tessera_KOKKOS_LANGUAGE STREQUAL "CUDA")
+      set_target_properties(tessera_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    else()
+      target_compile_options(tessera_hopper PRIVATE -gencode=arch=compute_90a,code=sm_90a)
+    endif()
+  endif()
+endfunction()
