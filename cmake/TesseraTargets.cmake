@@ -79,7 +79,7 @@ function(tessera_add_library)
   target_include_directories(tessera PUBLIC "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
   target_link_libraries(tessera PUBLIC Kokkos::kokkos)
   target_compile_features(tessera PUBLIC cxx_std_20)
-  if(Tessera_KOKKOS_LANGUAGE STREQUAL "CUDA")
+  if(Tessera_KOKKOS_LANGUAGE STREQUAL "CUDA" AND "cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
     target_compile_features(tessera PUBLIC cuda_std_20)
   endif()
 
