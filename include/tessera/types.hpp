@@ -148,22 +148,21 @@ KOKKOS_INLINE_FUNCTION constexpr typename FloatFormat<To>::bits_type round_bits(
   const Wide pattern = __builtin_bit_cast(Wide, value);
   const Wide magnitude = pattern & Source::nan_bits;
   Wide rounded = magnitude;
-  if constexpr (dropped > 0) {
-    const Wide odd = (magnitude >> dropped) & 1;
-    rounded = (magnitude + ((Wide{1} << (dropped - 1)) - 1) + odd) >> dropped;
-    rounded -= Wide{rebias} << Target::mantissa_bits;
-  }
   if constexpr (rebias > 0) {
-    // Below the smallest normal number of the target its last place is fixed, so the number of dropped bits grows as
-    // the exponent falls. From mantissa_bits + 2 on the result is zero, which also covers the wrapped differences.
+    // Below the smallest normal number of the target the exponent stays and the number of dropped bits grows. From
+    // mantissa_bits + 2 dropped bits on the result is zero, as for subnormals of the source.
     const Wide exponent = magnitude >> Source::mantissa_bits;
-    const Wide wanted = Wide{dropped + rebias + 1} - exponent;
+    const Wide kept = exponent > Wide{rebias + 1} ? exponent : Wide{rebias + 1};
+    const Wide wanted = dropped + kept - exponent;
     const Wide limit = Source::mantissa_bits + 2;
     const Wide shift = wanted < limit ? wanted : limit;
     const Wide significand = (magnitude & Source::mantissa_mask) | Source::min_normal_bits;
-    const Wide odd = (significand >> shift) & 1;
-    const Wide subnormal = (significand + ((Wide{1} << (shift - 1)) - 1) + odd) >> shift;
-    rounded = magnitude < (Wide{rebias + 1} << Source::mantissa_bits) ? subnormal : rounded;
+    const Wide half = (Wide{1} << (shift - 1)) - 1 + ((significand >> shift) & 1);
+    // The leading bit of a normal significand adds the last one to the exponent.
+    rounded = ((kept - Wide{rebias + 1}) << Target::mantissa_bits) + ((significand + half) >> shift);
+  } else if constexpr (dropped > 0) {
+    const Wide half = (Wide{1} << (dropped - 1)) - 1 + ((magnitude >> dropped) & 1);
+    rounded = (magnitude + half) >> dropped;
   }
   rounded = rounded > Target::max_bits ? Wide{overflow} : rounded;
   const Wide sign = (pattern >> (Source::bits - Target::bits)) & Target::sign_bit;
@@ -186,19 +185,19 @@ KOKKOS_INLINE_FUNCTION constexpr To widen_bits(typename FloatFormat<From>::bits_
   } else {
     const Wide magnitude = Wide{pattern} & Source::nan_bits;
     const Wide sign = (Wide{pattern} & Source::sign_bit) << (Target::bits - Source::bits);
-    Wide widened = (magnitude << gained) + (Wide{rebias} << Target::mantissa_bits);
-    // A subnormal 0.m 2^e is 1.m 2^e - 2^e: an exact difference of two normal numbers, at no risk of flush-to-zero.
-    constexpr Wide power = Wide{rebias + 1} << Target::mantissa_bits;
-    const Wide shifted = (magnitude & Source::mantissa_mask) << gained;
-    const To difference = __builtin_bit_cast(To, shifted | power) - __builtin_bit_cast(To, power);
-    const Wide subnormal = __builtin_bit_cast(Wide, difference) & Target::nan_bits;
-    widened = magnitude < Source::min_normal_bits ? subnormal : widened;
+    Wide shifted = (magnitude << gained) + (Wide{rebias} << Target::mantissa_bits);
     if constexpr (Source::finite) {
-      widened = magnitude > Source::last_bits ? Target::nan_bits : widened;
+      shifted |= magnitude > Source::last_bits ? Target::nan_bits : 0;
     } else {
-      widened = magnitude >= Source::last_bits ? (magnitude << gained) | Target::last_bits : widened;
+      shifted = magnitude >= Source::last_bits ? (magnitude << gained) | Target::last_bits : shifted;
     }
-    return __builtin_bit_cast(To, widened | sign);
+    // A subnormal 0.m 2^e is 1.m 2^e - 2^e, an exact difference of two normal numbers, at no risk of flush-to-zero;
+    // nothing is subtracted from the others. The subtraction comes last and is done always, so that there is no branch.
+    const bool subnormal = magnitude < Source::min_normal_bits;
+    shifted += subnormal ? Target::min_normal_bits : 0;
+    const Wide power = subnormal ? Wide{rebias + 1} << Target::mantissa_bits : 0;
+    const To difference = __builtin_bit_cast(To, shifted) - __builtin_bit_cast(To, power);
+    return __builtin_bit_cast(To, (__builtin_bit_cast(Wide, difference) & Target::nan_bits) | sign);
   }
 }
 
