@@ -266,8 +266,17 @@ macro(tessera_describe_kokkos)
       list(REMOVE_ITEM _tessera_devices ${_tessera_upper})
     endif()
   endforeach()
-  if(_tessera_devices)
+  if(_tessera_devices AND NOT Tessera_EXECUTION_SPACES)
     message(STATUS "Kokkos: Tessera's operations are not compiled for ${_tessera_devices}")
+  endif()
+
+  if(Tessera_EXECUTION_SPACES)
+    foreach(_tessera_space IN LISTS Tessera_EXECUTION_SPACES)
+      if(NOT _tessera_space IN_LIST Tessera_KOKKOS_SPACES)
+        message(FATAL_ERROR "Tessera_EXECUTION_SPACES names ${_tessera_space}; this Kokkos has ${Tessera_KOKKOS_SPACES}.")
+      endif()
+    endforeach()
+    set(Tessera_KOKKOS_SPACES ${Tessera_EXECUTION_SPACES})
   endif()
 
   # With Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE the sources that include Kokkos are CUDA to CMake, else C++ (through

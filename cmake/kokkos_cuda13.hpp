@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Kokkos 4.7.0 calls three functions of the CUDA runtime with the arguments they had before CUDA 13. These overloads
-// take the old arguments. Force-included only where CMake builds that Kokkos with CUDA 13; Kokkos 4.7.1 needs none of it.
+// take the old arguments. Force-included only where that Kokkos is built along with CUDA 13; 4.7.1 needs none of it.
 #ifndef TESSERA_KOKKOS_CUDA13_HPP
 #define TESSERA_KOKKOS_CUDA13_HPP
 

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// TESSERA_VERSION of the compiled library; differs from the macro when headers and library come from two installations.
+/// TESSERA_VERSION of the compiled library. It differs from the macro when headers and library are of two installations.
 int version() noexcept;
 
 }  // namespace tessera
