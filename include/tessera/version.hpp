@@ -15,7 +15,8 @@
 
 namespace tessera {
 
-/// TESSERA_VERSION of the compiled library. It differs from the macro when headers and library are of two installations.
+/// TESSERA_VERSION of the compiled library. It differs from the macro when headers and library are of two
+/// installations.
 int version() noexcept;
 
 }  // namespace tessera
