@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: The Tessera authors
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Included by CTest with `family` and `executable` set: adds a test for each case the executable lists.
+set(listed 1)
+if(EXISTS "${executable}")
+  execute_process(COMMAND "${executable}" --list-test-cases --no-intro=true OUTPUT_VARIABLE output RESULT_VARIABLE listed
+                  ERROR_QUIET)
+endif()
+if(NOT listed EQUAL 0)
+  # Not built, or it cannot start here: a test that fails and shows why.
+  add_test(${family}.list_the_cases "${executable}" --list-test-cases)
+  return()
+endif()
+
+# Characters that CMake's lists would split at or join.
+string(REPLACE ";" "<semicolon>" output "${output}")
+string(REPLACE "[" "<open>" output "${output}")
+string(REPLACE "]" "<close>" output "${output}")
+string(REPLACE "\n" ";" lines "${output}")
+foreach(line IN LISTS lines)
+  if(line MATCHES "^(<open>doctest<close>|====|$)")
+    continue()
+  endif()
+  string(REPLACE "<semicolon>" ";" name "${line}")
+  string(REPLACE "<open>" "[" name "${name}")
+  string(REPLACE "<close>" "]" name "${name}")
+  string(REPLACE "," "\\," filter "${name}")
+  # Two threads find races and still fit two at a time on a small machine; the cases of Serial use one core.
+  set(processors 2)
+  if(name MATCHES "Serial")
+    set(processors 1)
+  endif()
+  add_test("${family}.${name}" "${executable}" "--test-case=${filter}")
+  set_tests_properties(
+    "${family}.${name}" PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false" PROCESSORS ${processors}
+                                   LABELS "${family}" TIMEOUT 300
+                                   # doctest calls it a success when no case has the name.
+                                   FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+endforeach()
