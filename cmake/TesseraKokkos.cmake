@@ -18,9 +18,14 @@ set(Tessera_PYGENTEN_SHA256 e620f05c742905e2db705d875f1cac92ef0ed453f9e6734e9bed
 set(Tessera_KOKKOS_SOURCE_DIR "" CACHE PATH "Sources of Kokkos to build along with Tessera when no installed Kokkos is found")
 set(Tessera_DOWNLOAD_DIR "${CMAKE_BINARY_DIR}/_deps" CACHE PATH "Where downloaded sources of Kokkos are kept")
 
-# One file with a known hash. A server that does not answer costs 15 seconds.
+# One file, with a known hash unless that is empty. The first byte is asked for alone: a server that does not answer
+# costs 10 seconds, not curl's long wait for a connection.
 function(tessera_download url file sha256 error)
-  file(DOWNLOAD "${url}" "${file}.part" STATUS status TIMEOUT 600 INACTIVITY_TIMEOUT 15 ${ARGN})
+  file(DOWNLOAD "${url}" STATUS status TIMEOUT 10 RANGE_START 0 RANGE_END 0 ${ARGN})
+  list(GET status 0 code)
+  if(code EQUAL 0)
+    file(DOWNLOAD "${url}" "${file}.part" STATUS status TIMEOUT 600 INACTIVITY_TIMEOUT 15 ${ARGN})
+  endif()
   list(GET status 0 code)
   if(code EQUAL 0 AND sha256)
     file(SHA256 "${file}.part" actual)
@@ -68,13 +73,9 @@ endfunction()
 # The package index pip is configured with: pip's own settings, or pypi.org.
 function(tessera_package_index result)
   set(index "$ENV{PIP_INDEX_URL}")
-  if(NOT index)
-    find_program(Tessera_PYTHON NAMES python3 python)
-    mark_as_advanced(Tessera_PYTHON)
-    if(Tessera_PYTHON)
-      execute_process(COMMAND "${Tessera_PYTHON}" -m pip config get global.index-url OUTPUT_VARIABLE index ERROR_QUIET
-                      OUTPUT_STRIP_TRAILING_WHITESPACE)
-    endif()
+  if(NOT index AND Tessera_PYTHON)
+    execute_process(COMMAND "${Tessera_PYTHON}" -m pip config get global.index-url OUTPUT_VARIABLE index ERROR_QUIET
+                    OUTPUT_STRIP_TRAILING_WHITESPACE)
   endif()
   if(NOT index)
     set(index "https://pypi.org/simple")
@@ -87,6 +88,8 @@ endfunction()
 # back end, a minute or more, only to learn the dependencies; it is the second attempt here.)
 function(tessera_download_pygenten archive error)
   set(name "pygenten-${Tessera_PYGENTEN_RELEASE}.tar.gz")
+  find_program(Tessera_PYTHON NAMES python3 python)
+  mark_as_advanced(Tessera_PYTHON)
   tessera_package_index(index)
   if(DEFINED ENV{PIP_CERT})
     set(tls TLS_CAINFO "$ENV{PIP_CERT}")
@@ -112,7 +115,7 @@ function(tessera_download_pygenten archive error)
   if(problem AND Tessera_PYTHON)
     message(STATUS "Kokkos: the package index did not serve ${name} (${problem}); trying pip download, about a minute")
     execute_process(
-      COMMAND "${Tessera_PYTHON}" -m pip download --quiet --no-deps --no-binary :all: --timeout 15 --retries 1 --dest
+      COMMAND "${Tessera_PYTHON}" -m pip download --quiet --no-deps --no-binary :all: --timeout 10 --retries 0 --dest
               "${Tessera_DOWNLOAD_DIR}/pip" pygenten==${Tessera_PYGENTEN_RELEASE}
       TIMEOUT 600 RESULT_VARIABLE code OUTPUT_VARIABLE ignored ERROR_VARIABLE text)
     set(file "${Tessera_DOWNLOAD_DIR}/pip/${name}")
@@ -125,7 +128,8 @@ function(tessera_download_pygenten archive error)
         set(problem "pip download brought SHA-256 ${actual}, expected ${Tessera_PYGENTEN_SHA256}")
       endif()
     else()
-      string(APPEND problem "; pip download: ${code} ${text}")
+      string(REGEX REPLACE ".*(ERROR[^\n]*).*" "\\1" text "${text}")
+      string(APPEND problem "; pip download: ${text}")
     endif()
   endif()
   set(${error} "${problem}" PARENT_SCOPE)
