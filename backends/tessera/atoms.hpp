@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATOMS_HPP
+#define TESSERA_ATOMS_HPP
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/detail/matrix.hpp>
+
+// The contract between a kernel and a machine. A kernel is typed input streams (what is read, step by step) and a
+// straight-line body (what is done with it); it names no thread, barrier, role or machine. A backend supplies the atoms
+// below and a pipeline that runs both halves of any kernel. docs/architecture.md tells it at length.
+namespace tessera::detail {
+
+/// What a kernel reads: one stage type a stream, in the order in which the body first acquires them.
+template <class... Stage>
+struct Streams {};
+
+/// What a body holds beside its stages: fragments that may live in scratch on some machines, so that the launcher finds
+/// room.
+template <class... Fragment>
+struct Fragments {
+  static constexpr std::size_t scratch_bytes = (Fragment::scratch_bytes + ... + 0);
+};
+
+/// A callable with the shape of an element function, to state concepts with.
+struct ElementProbe {
+  template <class T>
+  KOKKOS_FUNCTION void operator()(T&, int, int) const {}
+};
+
+/// Copy: fills a stage's tile from one matrix of a bound stack. Elements outside the matrix become zero.
+template <class A, class Tile>
+concept Copies = requires(typename A::Copy const& copy, typename A::Source const& source, Plane plane, std::int64_t at,
+                          Tile& tile) {
+  copy(source, plane, at, at, tile);
+  { A::template source<Tile>(MatrixStack{}) } -> std::same_as<typename A::Source>;
+};
+
+/// Math on an (M, N) accumulator: asynchronous multiply of two staged tiles, waiting, element access, store.
+template <class A, int M, int N, int K>
+concept Multiplies = requires(typename A::Math& math, typename A::template Left<M, K> const& left,
+                              typename A::template Right<N, K> const& right,
+                              typename A::template Accumulator<M, N>& acc, typename A::Target const& target,
+                              Plane plane, std::int64_t at) {
+  math.multiply(left, right, acc, true);  // acc = left right^T, or acc += it; returns at once
+  math.template wait_all_but<1>(acc);     // all but the newest n multiplies are done
+  math.clear(acc);
+  math.for_each(acc, ElementProbe{});      // f(element, row, column) for this thread's share
+  math.store(acc, target, plane, at, at);  // elements inside the target's matrix
+};
+
+/// Math for a second product whose left factor is an accumulator rounded to operand precision, and for values a row.
+template <class A, int M, int N, int K>
+concept MultipliesRounded = requires(typename A::Math& math, typename A::template Accumulator<M, K>& from,
+                                     typename A::template Rounded<M, K>& left,
+                                     typename A::template RightTransposed<K, N> const& right,
+                                     typename A::template Accumulator<M, N>& acc,
+                                     typename A::template RowValues<M>& rows) {
+  math.round(from, left);
+  math.multiply(left, right, acc, true);  // right as it lies in memory: K rows of N
+  math.row_max(from, rows);               // rows = max(rows, maximum of each row), known to every holder of the row
+  math.row_add_partial(from, rows);       // rows += sum of the holder's own elements of the row
+  math.row_combine(rows);                 // partial sums become sums
+  math.turn([] {});                       // a group of matrix work that teams' halves may take in turns
+};
+
+/// The two halves of a kernel.
+template <class Kernel>
+concept TileKernel = std::is_trivially_copyable_v<Kernel> && requires(Kernel const& kernel) {
+  typename Kernel::Tile;
+  typename Kernel::Inputs;
+  typename Kernel::Held;
+  { kernel.tiles() } -> std::convertible_to<std::int64_t>;
+  { kernel.tile(0) } -> std::same_as<typename Kernel::Tile>;
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_BULK_PIPELINE_HPP
+#define TESSERA_CUDA_BULK_PIPELINE_HPP
+
+#include <Kokkos_Core.hpp>
+#include <tessera/cuda/bulk_atoms.hpp>
+#include <tessera/cuda/launch.hpp>
+
+// Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
+// two consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers move from
+// the producer to the consumers.
+namespace tessera::detail::bulk {
+
+template <class Stage>
+struct Ring {
+  Stage stage[Stage::depth];
+};
+template <class Stage>
+struct Barriers {
+  std::uint64_t full[Stage::depth], empty[Stage::depth];
+};
+template <class Atoms, bool Staged = Atoms::staged_store>
+struct Staging {
+  alignas(1024) typename Atoms::Staging tile[consumers];
+};
+template <class Atoms>
+struct Staging<Atoms, false> {
+  static constexpr typename Atoms::Staging* tile = nullptr;
+};
+template <class Atoms, class... Stage>
+struct Shared : Ring<Stage>..., Staging<Atoms>, Barriers<Stage>... {};
+
+/// One role's place in a ring of stages.
+template <class Stage>
+struct Stream {
+  Stage* stage;
+  std::uint64_t *full, *empty;
+  int thread;
+  int at = 0, oldest = 0;
+  std::uint32_t phase = 0;
+
+  __device__ __forceinline__ void next() {
+    if (++at == Stage::depth) {
+      at = 0;
+      phase ^= 1;
+    }
+  }
+  template <class Atoms, class Kernel>
+  __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step) {
+    ptx::barrier_wait(empty + at, phase ^ 1);
+    ptx::barrier_arrive_expect(full + at, sizeof(Stage));
+    kernel.load(typename Atoms::Copy{full + at}, stage[at], tile, step);
+    next();
+  }
+  __device__ __forceinline__ Stage const& acquire() {
+    ptx::barrier_wait(full + at, phase);
+    Stage const& s = stage[at];
+    next();
+    return s;
+  }
+  __device__ __forceinline__ void release() {
+    if (thread == 0) ptx::barrier_arrive(empty + oldest);
+    if (++oldest == Stage::depth) oldest = 0;
+  }
+};
+
+template <class... Stage>
+struct Ends : Stream<Stage>... {};
+
+template <class Kernel, class Atoms, class Inputs>
+struct Pipeline;
+
+template <class Kernel, class Atoms, class... Stage>
+struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
+  using Memory = Shared<Atoms, Stage...>;
+  static constexpr std::size_t scratch_bytes = sizeof(Memory);
+  Kernel kernel;
+
+  __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    Memory& shared = *static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
+    int const id = team.team_rank() * 32 + threadIdx.x, group = id / warpgroup;
+    if (id == 0) {
+      (initialise(static_cast<Barriers<Stage>&>(shared)), ...);
+      ptx::barrier_init_fence();
+    }
+    team.team_barrier();
+    Ends<Stage...> ends{Stream<Stage>{static_cast<Ring<Stage>&>(shared).stage,
+                                      static_cast<Barriers<Stage>&>(shared).full,
+                                      static_cast<Barriers<Stage>&>(shared).empty, id % warpgroup}...};
+    if (group == 0) {
+      ptx::give_registers<Atoms::producer_registers>();
+      if (id == 0)
+        for (std::int64_t t = team.league_rank(); t < kernel.tiles(); t += team.league_size())
+          produce_tile(kernel.tile(t), ends);
+    } else {
+      ptx::take_registers<Atoms::consumer_registers>();
+      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile};
+      if constexpr (Atoms::take_turns)
+        if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
+      for (std::int64_t t = team.league_rank(); t < kernel.tiles(); t += team.league_size())
+        kernel.body(math, kernel.tile(t), static_cast<Stream<Stage>&>(ends)...);
+      math.drain();
+    }
+#endif
+  }
+
+ private:
+  template <class S>
+  __device__ __forceinline__ static void initialise(Barriers<S>& barriers) {
+    for (int i = 0; i < S::depth; ++i) {
+      ptx::barrier_init(barriers.full + i, 1);
+      ptx::barrier_init(barriers.empty + i, consumers);
+    }
+  }
+  template <class AllEnds>
+  __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends) const {
+    int last = 0;
+    ((last = kernel.steps(static_cast<Stage const*>(nullptr), tile) > last
+                 ? kernel.steps(static_cast<Stage const*>(nullptr), tile)
+                 : last),
+     ...);
+    for (int j = 0; j < last; ++j)
+      (
+          [&] {
+            if (j < kernel.steps(static_cast<Stage const*>(nullptr), tile))
+              static_cast<Stream<Stage>&>(ends).template produce<Atoms>(kernel, tile, j);
+          }(),
+          ...);
+  }
+};
+
+}  // namespace tessera::detail::bulk
+
+namespace tessera::detail {
+
+template <>
+struct BulkPipeline<Kokkos::Cuda> {
+  static constexpr bool available = true;
+  template <class Element, class Sizes>
+  using Atoms = bulk::Atoms<Element, Sizes>;
+  template <class Atoms, class Kernel>
+  using Pipeline = bulk::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
+
+  static bool runs_on(Kokkos::Cuda const& exec) {
+    return cuda_attribute(cudaDevAttrComputeCapabilityMajor, exec.cuda_device()) == 9;
+  }
+  template <class Atoms, class Kernel>
+  static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
+    using P = Pipeline<Atoms, Kernel>;
+    launch<Atoms::team_threads>(label, exec, kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec)), P::scratch_bytes,
+                                P{kernel});
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_TENSOR_MAP_HPP
+#define TESSERA_CUDA_TENSOR_MAP_HPP
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <stdexcept>
+
+#include <tessera/detail/matrix.hpp>
+
+namespace tessera::detail::bulk {
+
+/// cuTensorMapEncodeTiled from the driver in use: no link to it is needed.
+inline auto tensor_map_encoder() {
+  static auto const encode = [] {
+    cudaDriverEntryPointQueryResult found;
+    void* function = nullptr;
+    cudaError_t const status =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    if (status != cudaSuccess || found != cudaDriverEntryPointSuccess)
+      throw std::runtime_error("tessera: the CUDA driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  return encode;
+}
+
+/// A map over a stack of bf16 matrices for boxes of `box_rows` rows and 64 columns, 128-byte swizzled in shared memory.
+/// Reads outside a matrix give zero, writes there are dropped. The stack satisfies bulk_copyable().
+inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows) {
+  CUtensorMap map;
+  auto const extent = [](std::int64_t n) { return static_cast<cuuint64_t>(n); };
+  // An extent of one has no stride of its own: any multiple of 16 bytes will do.
+  auto const stride = [](std::int64_t n, std::int64_t s) { return static_cast<cuuint64_t>(n > 1 ? s * 2 : 16); };
+  cuuint64_t const extents[4] = {extent(m.cols), extent(m.rows), extent(m.inner), extent(m.outer)};
+  cuuint64_t const strides[3] = {stride(m.rows, m.row_stride), stride(m.inner, m.inner_stride),
+                                 stride(m.outer, m.outer_stride)};
+  cuuint32_t const box[4] = {64, static_cast<cuuint32_t>(box_rows), 1, 1}, step[4] = {1, 1, 1, 1};
+  CUresult const status =
+      tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(m.data), extents, strides, box,
+                           step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) throw std::runtime_error("tessera: the CUDA driver refused a tensor map");
+  return map;
+}
+
+}  // namespace tessera::detail::bulk
+
+#endif

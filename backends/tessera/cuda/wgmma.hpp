@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_WGMMA_HPP
+#define TESSERA_CUDA_WGMMA_HPP
+
+#include <tessera/cuda/ptx.hpp>
+
+// wgmma.mma_async m64nNk16 on bf16 with fp32 accumulators (sm_90a). The accumulator's size names N: a thread holds N / 2.
+namespace tessera::detail::ptx {
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+/// The wait names no registers: this keeps reads of an accumulator behind it (without it ptxas serialises, C7514).
+template <int N>
+__device__ __forceinline__ void pin(float (&d)[N]) {
+#pragma unroll
+  for (float& x : d) asm volatile("" : "+f"(x)::"memory");
+}
+
+/// Descriptor of an operand in shared memory with the 128-byte swizzle: eight rows are 1024 bytes apart. `leading` counts
+/// for operands whose contiguous index is not K: bytes from one 64-column group to the next.
+__device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::uint32_t leading) {
+  return ((std::uint64_t(shared_address(p)) & 0x3FFFF) >> 4) | (std::uint64_t(leading >> 4) << 16) |
+         ((std::uint64_t(1024) >> 4) << 32) | (std::uint64_t(1) << 62);
+}
+
+// clang-format off
+#define TESSERA_REGISTERS_8(d, i) \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define TESSERA_REGISTERS_32(d, i) \
+  TESSERA_REGISTERS_8(d, i), TESSERA_REGISTERS_8(d, i + 8), TESSERA_REGISTERS_8(d, i + 16), TESSERA_REGISTERS_8(d, i + 24)
+#define TESSERA_REGISTERS_64(d, i) TESSERA_REGISTERS_32(d, i), TESSERA_REGISTERS_32(d, i + 32)
+#define TESSERA_REGISTERS_88(d) \
+  TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_8(d, 64), TESSERA_REGISTERS_8(d, 72), TESSERA_REGISTERS_8(d, 80)
+#define TESSERA_NAMES_32 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TESSERA_NAMES_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TESSERA_NAMES_88 \
+  TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, " \
+  "%76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
+#define TESSERA_NAMES_128 \
+  TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// Both operands from shared memory, K contiguous. A, B, ADD are the numbers of the operands behind the accumulator.
+#define TESSERA_WGMMA_SHARED(COUNT, N, NAMES, REGISTERS, A, B, ADD)                                                        \
+  __device__ __forceinline__ void wgmma(float (&d)[COUNT], std::uint64_t a, std::uint64_t b, int add) {                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32.bf16.bf16 {" \
+                 NAMES "}, " A ", " B ", p, 1, 1, 0, 0;\n}\n"                                                              \
+                 : REGISTERS                                                                                               \
+                 : "l"(a), "l"(b), "r"(add));                                                                              \
+  }
+TESSERA_WGMMA_SHARED(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34")
+TESSERA_WGMMA_SHARED(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66")
+TESSERA_WGMMA_SHARED(88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(d), "%88", "%89", "%90")
+#define TESSERA_REGISTERS_128(d) TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_64(d, 64)
+TESSERA_WGMMA_SHARED(128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(d), "%128", "%129", "%130")
+
+// A from registers, B from shared memory with N contiguous.
+#define TESSERA_WGMMA_REGISTERS(COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                                        \
+  __device__ __forceinline__ void wgmma(float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) {        \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32.bf16.bf16 {" \
+                 NAMES "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, 1;\n}\n"                                      \
+                 : REGISTERS                                                                                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                          \
+  }
+TESSERA_WGMMA_REGISTERS(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34", "%35", "%36", "%37")
+TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66", "%67", "%68", "%69")
+// clang-format on
+
+#undef TESSERA_WGMMA_SHARED
+#undef TESSERA_WGMMA_REGISTERS
+#undef TESSERA_REGISTERS_8
+#undef TESSERA_REGISTERS_32
+#undef TESSERA_REGISTERS_64
+#undef TESSERA_REGISTERS_88
+#undef TESSERA_REGISTERS_128
+#undef TESSERA_NAMES_32
+#undef TESSERA_NAMES_64
+#undef TESSERA_NAMES_88
+#undef TESSERA_NAMES_128
+
+}  // namespace tessera::detail::ptx
+
+#endif

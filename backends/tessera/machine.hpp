@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_MACHINE_HPP
+#define TESSERA_MACHINE_HPP
+
+#include <type_traits>
+
+#include <tessera/config.hpp>
+#include <tessera/launch.hpp>
+#include <tessera/openmp/atoms.hpp>
+#include <tessera/portable/pipeline.hpp>
+
+// Which atoms a machine offers a kernel, by what they are good at. A kernel family asks for one of them with its sizes.
+namespace tessera::detail {
+
+/// One output or a few a thread, team scratch shared: valid everywhere.
+template <class Exec, class Compute, class Sizes>
+using ScratchAtoms = portable::Atoms<Exec, Compute, Sizes>;
+
+/// Register tiles: a micro-kernel on a CPU, many outputs a thread elsewhere.
+template <class Exec, class Compute, class Sizes>
+using RegisterAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::Atoms<Exec, Compute, Sizes>,
+                                         portable::Atoms<Exec, Compute, Sizes>>;
+
+/// The pipeline of asynchronous bulk copies and warpgroup products, where a machine has it: specialised by its backend.
+template <class Exec>
+struct BulkPipeline {
+  static constexpr bool available = false;
+};
+template <class Exec>
+inline constexpr bool has_bulk_pipeline = BulkPipeline<Exec>::available;
+template <class Exec, class Element, class Sizes>
+using BulkAtoms = typename BulkPipeline<Exec>::template Atoms<Element, Sizes>;
+
+/// Whether the source at hand is compiled for that pipeline's instructions: then a functor of the caller's can be part
+/// of it.
+#if defined(TESSERA_TARGET_HOPPER)
+inline constexpr bool compiles_bulk_kernels = true;
+#else
+inline constexpr bool compiles_bulk_kernels = false;
+#endif
+
+/// Pointer and strides as bulk copies need them: 16-byte multiples, the last index contiguous, extents within 31 bits.
+inline bool bulk_copyable(MatrixStack const& m) {
+  auto const size = static_cast<std::int64_t>(size_of(m.type));
+  auto const fits = [&](std::int64_t extent, std::int64_t stride) {
+    std::int64_t const bytes = stride * size;
+    return extent <= INT_MAX && (extent <= 1 || (bytes % 16 == 0 && bytes > 0 && bytes < (std::int64_t(1) << 40)));
+  };
+  return reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0 && (m.cols <= 1 || m.col_stride == 1) &&
+         m.cols <= INT_MAX && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
+         fits(m.outer, m.outer_stride);
+}
+
+/// Atoms whose tiles bulk copies fill run on the bulk pipeline, all others on the portable one.
+template <class Atoms>
+concept bulk_atoms = requires {
+  Atoms::take_turns;
+};
+
+/// Runs a kernel on the pipeline of its atoms, asynchronously on `exec`.
+template <class Atoms, class Exec, TileKernel Kernel>
+void run_tiles(char const* label, Exec const& exec, Kernel const& kernel) {
+  if constexpr (bulk_atoms<Atoms>)
+    BulkPipeline<Exec>::template run<Atoms>(label, exec, kernel);
+  else
+    portable::run<Atoms>(label, exec, kernel);
+}
+
+/// Bytes of team scratch the kernel takes on the pipeline of its atoms.
+template <class Atoms, class Exec, TileKernel Kernel>
+constexpr std::size_t scratch_of() {
+  if constexpr (bulk_atoms<Atoms>)
+    return BulkPipeline<Exec>::template Pipeline<Atoms, Kernel>::scratch_bytes;
+  else
+    return portable::Pipeline<Kernel, Atoms, typename Kernel::Inputs>::scratch_bytes;
+}
+
+}  // namespace tessera::detail
+
+#if defined(TESSERA_ENABLE_HOPPER) && defined(KOKKOS_ENABLE_CUDA)
+#include <tessera/cuda/bulk_pipeline.hpp>
+#endif
+
+#endif

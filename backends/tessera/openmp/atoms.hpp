@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_OPENMP_ATOMS_HPP
+#define TESSERA_OPENMP_ATOMS_HPP
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/atoms.hpp>
+#include <tessera/openmp/micro_kernel.hpp>
+#include <tessera/portable/atoms.hpp>
+
+// Atoms for one core: tiles are packed into panels that the micro-kernel streams through, accumulators live in team
+// scratch. Layouts are absorbed by the packing. They serve every host execution space; a team is one thread.
+namespace tessera::detail::openmp {
+
+using portable::aligned;
+
+constexpr int panels(int extent, int width) { return (extent + width - 1) / width; }
+
+/// 2^x by Cody and Waite's reduction and a degree-6 polynomial (Taylor of 2^f on [-1/2, 1/2]); relative error below
+/// 2e-7 where the result is normal, 0 below 2^-126. No branch, so that loops over it vectorise.
+inline float exp2_vectorised(float x) {
+  float const bounded = x < -127.f ? -127.f : (x > 128.f ? 128.f : x);
+  float const shifted = bounded + 12582912.f;  // 1.5 * 2^23: the integer nearest to x ends in the last bits
+  float const f = bounded - (shifted - 12582912.f);
+  float p = 1.5403530e-4f;
+  p = p * f + 1.3333558e-3f;
+  p = p * f + 9.6181291e-3f;
+  p = p * f + 5.5504109e-2f;
+  p = p * f + 2.4022651e-1f;
+  p = p * f + 6.9314718e-1f;
+  p = p * f + 1.f;
+  std::int32_t const n = Kokkos::bit_cast<std::int32_t>(shifted) - 0x4B400000;
+  // Two factors, because 2^128 and 2^-127 are no normal numbers though their neighbours' results are.
+  float const y = p * Kokkos::bit_cast<float>((127 + n / 2) << 23) * Kokkos::bit_cast<float>((127 + n - n / 2) << 23);
+  float const small = x < -126.f ? 0.f : y;
+  return x != x ? x : small;
+}
+
+template <class Exec, class Compute_, class Sizes>
+struct Atoms : Sizes {
+  using Compute = Compute_;
+  using Space = Exec;
+  static constexpr int MR = panel_rows, NR = panel_cols<Compute>;
+  static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
+  static constexpr bool clips_rows = true;
+
+  using Source = MatrixStack;
+  using Target = MatrixStack;
+  template <class Tile>
+  static Source source(MatrixStack const& m) {
+    return m;
+  }
+  template <class Tile>
+  static Target target(MatrixStack const& m) {
+    return m;
+  }
+
+  /// Panels of `Width` rows; within a panel every k holds its rows side by side. `rows` and `k` are what the tile
+  /// holds.
+  template <int Rows, int K, int Width>
+  struct Panels {
+    alignas(64) Compute v[panels(Rows, Width)][K][Width];
+    int rows, k;
+  };
+  template <int M, int K>
+  struct Left : Panels<M, K, MR> {};  // (M,K)
+  template <int N, int K>
+  struct Right : Panels<N, K, NR> {};  // (N,K)
+  template <int K, int N>
+  struct RightTransposed : Panels<N, K, NR> {};  // (K,N)
+
+  struct Math;
+
+  template <int M, int N>
+  struct Accumulator {
+    using Panel = Compute[panels(M, MR) * MR][NR];
+    static constexpr std::size_t scratch_bytes = aligned(sizeof(Panel) * panels(N, NR));
+    Panel* v;
+    int rows = M, cols = N;  // what the tile at the edge holds
+    explicit Accumulator(Math& math) : v(static_cast<Panel*>(math.take(scratch_bytes))) {}
+  };
+
+  template <int M>
+  struct RowValues {
+    static constexpr std::size_t scratch_bytes = 0;
+    Compute v[M];
+    explicit RowValues(Math&, Compute start = 0) { std::fill(v, v + M, start); }
+  };
+
+  template <int M, int K>
+  struct Rounded {
+    using Tile = Left<M, K>;
+    static constexpr std::size_t scratch_bytes = aligned(sizeof(Tile));
+    Tile* tile;
+    explicit Rounded(Math& math) : tile(static_cast<Tile*>(math.take(scratch_bytes))) {}
+  };
+
+  struct Copy {
+    int thread;
+    template <int M, int K>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to) const {
+      pack<M, K, MR>(m, p, row, col, m.rows, to);
+    }
+    template <int N, int K>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to) const {
+      pack<N, K, NR>(m, p, row, col, m.rows, to);
+    }
+    /// Rows from row_end on become zero.
+    template <int K, int N>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, RightTransposed<K, N>& to,
+                    std::int64_t row_end) const {
+      MatrixStack t = m.transposed();
+      t.cols = std::min(row_end, m.rows);
+      pack<N, K, NR>(t, p, col, row, t.rows, to);
+    }
+
+   private:
+    template <int Rows, int K, int Width>
+    static void pack(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col, std::int64_t row_end,
+                     Panels<Rows, K, Width>& to) {
+      to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
+      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+      visit_scalar<Compute>(m.type, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        T const* const from = static_cast<T const*>(m.data) + m.offset(p, row, col);
+        for (int panel = 0; panel * Width < to.rows; ++panel) {
+          int const n = std::min(Width, to.rows - panel * Width);
+          pack_panel<Width>(from + panel * Width * m.row_stride, m.row_stride, m.col_stride, n, to.k, to.v[panel]);
+        }
+      });
+    }
+    template <int Width, class T>
+    static void pack_panel(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
+                           Compute (*to)[Width]) {
+      if (row_stride == 1 && n == Width) {
+        for (int c = 0; c < k; ++c)
+          for (int r = 0; r < Width; ++r) to[c][r] = Compute(from[c * col_stride + r]);
+        return;
+      }
+      if (n < Width)
+        for (int c = 0; c < k; ++c)
+          for (int r = n; r < Width; ++r) to[c][r] = 0;
+      if (row_stride == 1) {
+        for (int c = 0; c < k; ++c)
+          for (int r = 0; r < n; ++r) to[c][r] = Compute(from[c * col_stride + r]);
+      } else {
+        // Sixteen columns of every row before the next sixteen: both sides stay in the first-level cache.
+        constexpr int columns = 16;
+        for (int c0 = 0; c0 < k; c0 += columns)
+          for (int r = 0; r < n; ++r)
+            for (int c = c0, end = std::min(k, c0 + columns); c < end; ++c)
+              to[c][r] = Compute(from[r * row_stride + c * col_stride]);
+      }
+    }
+  };
+
+  struct Math {
+    TeamMember<Exec> const& team;
+    int thread;
+    char* scratch;  // what fragments have not taken yet
+
+    void* take(std::size_t bytes) {
+      void* const taken = scratch;
+      scratch += bytes;
+      return taken;
+    }
+
+    template <int M, int N, int K>
+    void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
+      product(a, b, acc, add);
+    }
+    template <int M, int N, int K>
+    void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
+      product(*a.tile, b, acc, add);
+    }
+    template <int, class Acc>
+    void wait_all_but(Acc&) const {}
+    template <class F>
+    void turn(F const& f) const {
+      f();
+    }
+
+    template <int M, int N>
+    void clear(Accumulator<M, N>& acc) const {
+      acc.rows = M;
+      acc.cols = N;
+      std::fill_n(&acc.v[0][0][0], panels(N, NR) * panels(M, MR) * MR * NR, Compute(0));
+    }
+    template <int M, int N, class F>
+    void for_each(Accumulator<M, N>& acc, F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        for (int c = 0; c < n; ++c) f(row[c], i, col + c);
+      });
+    }
+    template <int M, int N, class F>
+    void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
+        Compute const value = rows.v[i];
+        for (int c = 0; c < n; ++c) f(row[c], value);
+      });
+    }
+    template <class F, int M, class... Rows>
+    void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
+      for (int i = 0; i < M; ++i) f(first.v[i], rest.v[i]...);
+    }
+    template <int M, class F>
+    void once_per_row(RowValues<M> const& rows, F const& f) const {
+      for (int i = 0; i < M; ++i) f(rows.v[i], i);
+    }
+    template <int M, int N>
+    void row_max(Accumulator<M, N>& acc, RowValues<M>& rows) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
+        Compute m = rows.v[i];
+        for (int c = 0; c < n; ++c) m = row[c] > m ? row[c] : m;
+        rows.v[i] = m;
+      });
+    }
+    template <int M, int N>
+    void row_add_partial(Accumulator<M, N>& acc, RowValues<M>& rows) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
+        Compute sum = 0;
+        for (int c = 0; c < n; ++c) sum += row[c];
+        rows.v[i] += sum;
+      });
+    }
+    template <int M>
+    void row_combine(RowValues<M>&) const {}
+    static float exp2(float x) { return exp2_vectorised(x); }
+    static double exp2(double x) { return std::exp2(x); }
+
+    template <int M, int K>
+    void round(Accumulator<M, K>& from, Rounded<M, K>& to) const {
+      to.tile->rows = from.rows;
+      to.tile->k = from.cols;
+      each_panel(from, [&](Compute(&row)[NR], int i, int col, int n) {
+        for (int c = 0; c < n; ++c) to.tile->v[i / MR][col + c][i % MR] = row[c];
+      });
+      for (int i = from.rows; i % MR != 0; ++i)
+        for (int c = 0; c < from.cols; ++c) to.tile->v[i / MR][c][i % MR] = 0;
+    }
+
+    template <int M, int N>
+    void store(Accumulator<M, N>& acc, Target const& m, Plane p, std::int64_t row0, std::int64_t col0) const {
+      visit_scalar<Compute>(m.type, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0);
+        std::int64_t const rows = m.rows - row0, cols = m.cols - col0;
+        each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+          if (i >= rows) return;
+          T* const line = to + i * m.row_stride + col * m.col_stride;
+          int const end = static_cast<int>(std::min<std::int64_t>(n, cols - col));
+          if (m.col_stride == 1)
+            for (int c = 0; c < end; ++c) line[c] = T(row[c]);
+          else
+            for (int c = 0; c < end; ++c) line[c * m.col_stride] = T(row[c]);
+        });
+      });
+    }
+
+   private:
+    /// f(elements of one row in one panel, row, first column, how many)
+    template <int M, int N, class F>
+    static void each_panel(Accumulator<M, N>& acc, F const& f) {
+      for (int j = 0; j * NR < acc.cols; ++j)
+        for (int i = 0; i < acc.rows; ++i) f(acc.v[j][i], i, j * NR, std::min(NR, acc.cols - j * NR));
+    }
+    template <class A, class B, int M, int N>
+    static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
+      static MicroKernel<Compute> const micro = micro_kernel<Compute>();
+      acc.rows = a.rows;
+      acc.cols = b.rows;
+      int const k = std::min(a.k, b.k);
+      for (int j = 0; j * NR < b.rows; ++j)
+        for (int i = 0; i * MR < a.rows; ++i) micro(&a.v[i][0][0], &b.v[j][0][0], &acc.v[j][i * MR][0], k, add);
+    }
+  };
+};
+
+}  // namespace tessera::detail::openmp
+
+#endif

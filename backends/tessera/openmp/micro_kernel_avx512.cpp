@@ -1,0 +1,15 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/openmp/micro_kernel_body.hpp>
+
+namespace tessera::detail::openmp {
+
+void multiply_panels_avx512(float const* a, float const* b, float* c, int k, bool add) {
+  multiply_panels<float, 64, 12>(a, b, c, k, add);
+}
+
+void multiply_panels_avx512(double const* a, double const* b, double* c, int k, bool add) {
+  multiply_panels<double, 64, 12>(a, b, c, k, add);
+}
+
+}  // namespace tessera::detail::openmp

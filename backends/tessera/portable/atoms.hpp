@@ -1,0 +1,280 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_PORTABLE_ATOMS_HPP
+#define TESSERA_PORTABLE_ATOMS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/atoms.hpp>
+#include <tessera/launch.hpp>
+
+// Plain loops over team scratch and registers: valid on any Kokkos backend and the reference for every other.
+// The threads of a team form a grid of thread_rows x thread_cols; thread (r, c) holds the elements of an accumulator
+// whose row is r modulo thread_rows and whose column is c modulo thread_cols. On a CPU the grid is 1 x 1.
+namespace tessera::detail::portable {
+
+/// Bytes rounded up so that what follows is aligned for any access.
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 127) / 128 * 128; }
+
+template <class Exec>
+struct Threads {
+  TeamMember<Exec> const& team;
+  int index = 0;  // of this thread in its team
+
+  KOKKOS_FUNCTION explicit Threads(TeamMember<Exec> const& member) : team(member) {
+    int lane = 0;  // Kokkos names the lane only inside a vector range: every lane keeps its own
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, Machine<Exec>::lanes), [&](int i) { lane = i; });
+    index = team.team_rank() * Machine<Exec>::lanes + lane;
+  }
+};
+
+/// A tile with the contracted index outermost: every k holds its rows side by side. The extra column keeps transposing
+/// writes free of bank conflicts.
+template <class Compute, int Rows, int K, bool Host>
+struct PanelTile {
+  static constexpr int pitch = Host ? Rows : Rows + 1;
+  Compute v[K][pitch];
+  KOKKOS_FORCEINLINE_FUNCTION Compute& at(int row, int k) { return v[k][row]; }
+};
+
+/// A tile as it lies in memory: K rows of Cols.
+template <class Compute, int K, int Cols>
+struct RowTile {
+  Compute v[K][Cols];
+  KOKKOS_FORCEINLINE_FUNCTION Compute& at(int k, int col) { return v[k][col]; }
+};
+
+/// Fills R x C elements from (row, col) of a matrix, `threads` threads side by side along the contiguous index.
+template <class Compute, int R, int C, class Tile>
+KOKKOS_INLINE_FUNCTION void fill(MatrixStack const& m, Plane plane, std::int64_t row, std::int64_t col,
+                                 std::int64_t row_end, Tile& tile, int thread, int threads) {
+  bool const by_rows = m.row_stride == 1 && m.col_stride != 1;
+  std::int64_t const rows = row_end - row, cols = m.cols - col;
+  visit_scalar<Compute>(m.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T const* from = static_cast<T const*>(m.data) + m.offset(plane, row, col);
+    if (by_rows) {
+      for (int e = thread; e < R * C; e += threads) {
+        int const r = e % R, c = e / R;
+        tile.at(r, c) = r < rows && c < cols ? Compute(from[r + c * m.col_stride]) : Compute(0);
+      }
+    } else {
+      for (int e = thread; e < R * C; e += threads) {
+        int const r = e / C, c = e % C;
+        tile.at(r, c) = r < rows && c < cols ? Compute(from[r * m.row_stride + c * m.col_stride]) : Compute(0);
+      }
+    }
+  });
+}
+
+template <class Exec, class Compute_, class Sizes>
+struct Atoms : Sizes {
+  using Compute = Compute_;
+  using Space = Exec;
+  static constexpr bool is_host = Machine<Exec>::is_host;
+  static constexpr int thread_rows = is_host ? 1 : Sizes::thread_rows;
+  static constexpr int thread_cols = is_host ? 1 : Sizes::thread_cols;
+  static constexpr int team_threads = Sizes::thread_rows * Sizes::thread_cols;
+  static constexpr bool clips_rows = true;
+
+  using Source = MatrixStack;
+  using Target = MatrixStack;
+  template <class Tile>
+  static Source source(MatrixStack const& m) {
+    return m;
+  }
+  template <class Tile>
+  static Target target(MatrixStack const& m) {
+    return m;
+  }
+
+  template <int M, int K>
+  struct Left : PanelTile<Compute, M, K, is_host> {};  // (M,K)
+  template <int N, int K>
+  struct Right : PanelTile<Compute, N, K, is_host> {};  // (N,K)
+  template <int K, int N>
+  struct RightTransposed : RowTile<Compute, K, N> {};  // (K,N)
+
+  struct Math;
+
+  /// This thread's share of an (M, N) tile.
+  template <int M, int N>
+  struct Accumulator {
+    static_assert(M % thread_rows == 0 && N % thread_cols == 0, "the thread grid must divide the tile");
+    static constexpr int rows = M / thread_rows, cols = N / thread_cols;
+    static constexpr std::size_t scratch_bytes = 0;
+    Compute v[rows][cols];
+    KOKKOS_FUNCTION explicit Accumulator(Math&) {}
+  };
+
+  /// One value a row, held by every thread of the row.
+  template <int M>
+  struct RowValues {
+    static constexpr int rows = M / thread_rows;
+    static constexpr std::size_t scratch_bytes = 0;
+    Compute v[rows];
+    KOKKOS_FUNCTION explicit RowValues(Math&, Compute start = 0) {
+      for (int i = 0; i < rows; ++i) v[i] = start;
+    }
+  };
+
+  /// An accumulator on its way to be a left factor: shared by the team, since a product reads whole rows.
+  template <int M, int K>
+  struct Rounded {
+    using Tile = Left<M, K>;
+    static constexpr std::size_t scratch_bytes = aligned(sizeof(Tile));
+    Tile* tile;
+    KOKKOS_FUNCTION explicit Rounded(Math& math) : tile(static_cast<Tile*>(math.take(scratch_bytes))) {}
+  };
+
+  struct Copy {
+    int thread;
+    template <int M, int K>
+    KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
+                                    Left<M, K>& to) const {
+      fill<Compute, M, K>(m, plane, row, col, m.rows, to, thread, thread_rows * thread_cols);
+    }
+    template <int N, int K>
+    KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
+                                    Right<N, K>& to) const {
+      fill<Compute, N, K>(m, plane, row, col, m.rows, to, thread, thread_rows * thread_cols);
+    }
+    /// Rows from row_end on become zero.
+    template <int K, int N>
+    KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
+                                    RightTransposed<K, N>& to, std::int64_t row_end) const {
+      fill<Compute, K, N>(m, plane, row, col, row_end < m.rows ? row_end : m.rows, to, thread,
+                          thread_rows * thread_cols);
+    }
+  };
+
+  struct Math {
+    TeamMember<Exec> const& team;
+    int thread;
+    char* scratch;  // what fragments have not taken yet
+
+    KOKKOS_FUNCTION void* take(std::size_t bytes) {
+      void* const taken = scratch;
+      scratch += bytes;
+      return taken;
+    }
+    KOKKOS_FUNCTION int row(int i) const { return i * thread_rows + thread / thread_cols; }
+    KOKKOS_FUNCTION int col(int j) const { return j * thread_cols + thread % thread_cols; }
+
+    template <int M, int N, int K>
+    KOKKOS_FUNCTION void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
+      product<M, N, K>(a.v, b.v, acc, add);
+    }
+    template <int M, int N, int K>
+    KOKKOS_FUNCTION void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc,
+                                  bool add) const {
+      product<M, N, K>(a.tile->v, b.v, acc, add);
+    }
+    template <int, class Acc>
+    KOKKOS_FUNCTION void wait_all_but(Acc&) const {}
+    template <class F>
+    KOKKOS_FUNCTION void turn(F const& f) const {
+      f();
+    }
+
+    template <int M, int N>
+    KOKKOS_FUNCTION void clear(Accumulator<M, N>& acc) const {
+      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j) acc.v[i][j] = 0;
+    }
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each(Accumulator<M, N>& acc, F const& f) const {
+      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j) f(acc.v[i][j], row(i), col(j));
+    }
+    /// f(element, the row's value)
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
+      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j) f(acc.v[i][j], rows.v[i]);
+    }
+    /// f(values...) of each row this thread holds
+    template <class F, int M, class... Rows>
+    KOKKOS_FUNCTION void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
+      for (int i = 0; i < RowValues<M>::rows; ++i) f(first.v[i], rest.v[i]...);
+    }
+    /// f(value, row), once for every row of the tile
+    template <int M, class F>
+    KOKKOS_FUNCTION void once_per_row(RowValues<M> const& rows, F const& f) const {
+      if (thread % thread_cols == 0)
+        for (int i = 0; i < RowValues<M>::rows; ++i) f(rows.v[i], row(i));
+    }
+
+    template <int M, int N>
+    KOKKOS_FUNCTION void row_max(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
+      for (int i = 0; i < RowValues<M>::rows; ++i) {
+        Compute m = rows.v[i];
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j) m = acc.v[i][j] > m ? acc.v[i][j] : m;
+        rows.v[i] = combine<Kokkos::Max<Compute>>(m);
+      }
+    }
+    template <int M, int N>
+    KOKKOS_FUNCTION void row_add_partial(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
+      for (int i = 0; i < RowValues<M>::rows; ++i)
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j) rows.v[i] += acc.v[i][j];
+    }
+    template <int M>
+    KOKKOS_FUNCTION void row_combine(RowValues<M>& rows) const {
+      for (int i = 0; i < RowValues<M>::rows; ++i) rows.v[i] = combine<Kokkos::Sum<Compute>>(rows.v[i]);
+    }
+    KOKKOS_FUNCTION static Compute exp2(Compute x) { return Kokkos::exp2(x); }
+
+    template <int M, int K>
+    KOKKOS_FUNCTION void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
+      team.team_barrier();  // the product before has read the tile
+      for (int i = 0; i < Accumulator<M, K>::rows; ++i)
+        for (int j = 0; j < Accumulator<M, K>::cols; ++j) to.tile->at(row(i), col(j)) = from.v[i][j];
+      team.team_barrier();
+    }
+
+    template <int M, int N>
+    KOKKOS_FUNCTION void store(Accumulator<M, N> const& acc, Target const& m, Plane plane, std::int64_t row0,
+                               std::int64_t col0) const {
+      std::int64_t const rows = m.rows - row0, cols = m.cols - col0;
+      visit_scalar<Compute>(m.type, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, col0);
+        for (int i = 0; i < Accumulator<M, N>::rows; ++i)
+          for (int j = 0; j < Accumulator<M, N>::cols; ++j)
+            if (row(i) < rows && col(j) < cols) to[row(i) * m.row_stride + col(j) * m.col_stride] = T(acc.v[i][j]);
+      });
+    }
+
+   private:
+    template <int M, int N, int K, class A, class B>
+    KOKKOS_FUNCTION void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) const {
+      constexpr int rows = Accumulator<M, N>::rows, cols = Accumulator<M, N>::cols;
+      if (!add) clear(acc);
+      for (int k = 0; k < K; ++k) {
+        Compute right[cols];
+        for (int j = 0; j < cols; ++j) right[j] = b[k][col(j)];
+        for (int i = 0; i < rows; ++i) {
+          Compute const left = a[k][row(i)];
+          for (int j = 0; j < cols; ++j) acc.v[i][j] += left * right[j];
+        }
+      }
+    }
+    /// Over the threads that share a row, which are the lanes of one team thread.
+    template <class Reducer>
+    KOKKOS_FUNCTION Compute combine(Compute mine) const {
+      static_assert(thread_cols == Machine<Exec>::lanes, "values a row need the threads of a row to be one vector");
+      if constexpr (thread_cols == 1) return mine;
+      Compute all;
+      Reducer const reducer(all);
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, thread_cols), [&](int, Compute& x) { reducer.join(x, mine); }, reducer);
+      return all;
+    }
+  };
+};
+
+}  // namespace tessera::detail::portable
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_PORTABLE_PIPELINE_HPP
+#define TESSERA_PORTABLE_PIPELINE_HPP
+
+#include <Kokkos_Core.hpp>
+#include <tessera/portable/atoms.hpp>
+
+// The pipeline without asynchrony: every thread of the team runs the body; acquiring a stage loads it there and then.
+namespace tessera::detail::portable {
+
+template <class Kernel, class Atoms, class Stage>
+struct Stream {
+  Kernel const& kernel;
+  typename Kernel::Tile tile;
+  typename Atoms::Math const& math;
+  Stage* stage;
+  int step = 0;
+
+  KOKKOS_FUNCTION Stage const& acquire() {
+    math.team.team_barrier();  // every thread is done with what the stage held
+    kernel.load(typename Atoms::Copy{math.thread}, *stage, tile, step++);
+    math.team.team_barrier();
+    return *stage;
+  }
+  KOKKOS_FUNCTION void release() {}
+};
+
+template <class Kernel, class Atoms, class Inputs>
+struct Pipeline;
+
+/// A team a tile.
+template <class Kernel, class Atoms, class... Stage>
+struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
+  Kernel kernel;
+
+  static constexpr std::size_t scratch_bytes = (aligned(sizeof(Stage)) + ... + 0) + Kernel::Held::scratch_bytes + 128;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<typename Atoms::Space> const& team) const {
+    char* const scratch = static_cast<char*>(team.team_shmem().get_shmem_aligned(scratch_bytes - 128, 128));
+    typename Atoms::Math math{team, Threads<typename Atoms::Space>(team).index, scratch};
+    run(math, kernel.tile(team.league_rank()),
+        Stream<Kernel, Atoms, Stage>{kernel, {}, math, static_cast<Stage*>(math.take(aligned(sizeof(Stage))))}...);
+  }
+
+ private:
+  template <class Math, class... S>
+  KOKKOS_FUNCTION void run(Math& math, typename Kernel::Tile tile, S... streams) const {
+    ((streams.tile = tile), ...);
+    kernel.body(math, tile, streams...);
+  }
+};
+
+template <class Atoms, class Exec, TileKernel Kernel>
+void run(char const* label, Exec const& exec, Kernel const& kernel) {
+  using P = Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
+  launch<Atoms::team_threads>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel});
+}
+
+}  // namespace tessera::detail::portable
+
+#endif

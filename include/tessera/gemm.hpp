@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_GEMM_HPP
+#define TESSERA_GEMM_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tessera/detail/array.hpp>
+#include <tessera/epilogue.hpp>
+#include <tessera/gemm/run.hpp>
+#include <tessera/gemm_plan.hpp>
+
+namespace tessera {
+
+namespace detail {
+
+template <class V>
+inline constexpr bool is_fp64 = std::is_same_v<typename V::non_const_value_type, double>;
+
+template <class V>
+inline constexpr bool is_gemm_float = float_type<typename V::non_const_value_type>;
+
+template <class Exec, class A, class B, class C>
+constexpr void require_gemm_operands() {
+  require_views<Exec, A, B, C>();
+  require_outputs<C>();
+  static_assert(C::rank() == 2 || C::rank() == 3, "gemm: C is a View of rank 2, or of rank 3 with the batch first");
+  static_assert((A::rank() == 2 || A::rank() == C::rank()) && (B::rank() == 2 || B::rank() == C::rank()),
+                "gemm: A and B are Views of rank 2, or of rank 3 with the batch first when C is");
+  static_assert(is_gemm_float<A> && is_gemm_float<B> && is_gemm_float<C>,
+                "gemm: the elements are double, float, fp16_t, bf16_t, e4m3_t or e5m2_t");
+  static_assert(is_fp64<A> == is_fp64<B> && is_fp64<A> == is_fp64<C>,
+                "gemm: A, B and C are all of double or none is: products of mixed precision accumulate in fp32");
+}
+
+template <class T, int Rank>
+MatrixStack matrix_stack(Array<T, Rank> const& a) {
+  static_assert(Rank == 2 || Rank == 3);
+  MatrixStack m;
+  m.data = a.data;
+  m.type = scalar_of<std::remove_const_t<T>>;
+  m.rows = a.extent[Rank - 2];
+  m.cols = a.extent[Rank - 1];
+  m.row_stride = a.stride[Rank - 2];
+  m.col_stride = a.stride[Rank - 1];
+  if constexpr (Rank == 3) {
+    m.inner = a.extent[0];
+    m.inner_stride = a.stride[0];
+  }
+  return m;
+}
+
+/// Checks the operands and brings them to the one form kernels know: A (M, K), B (N, K), C (M, N).
+template <class A, class B, class C>
+GemmProblem gemm_problem(double alpha, A const& a_view, B const& b_view, double beta, C const& c_view,
+                         GemmOptions const& options) {
+  constexpr char const* op = "tessera::gemm";
+  auto const a = array(a_view);
+  auto const b = array(b_view);
+  auto const c = array(c_view);
+  GemmProblem p{matrix_stack(a), matrix_stack(b), matrix_stack(c), alpha, beta};
+  if (options.op_a == Op::transpose) p.a = p.a.transposed();
+  if (options.op_b == Op::none) p.b = p.b.transposed();
+  auto const fail = [&](std::string const& why) {
+    throw Error(ErrorCode::extent, std::string(op) + ": " + why + "; A " + shape(a) +
+                                       (options.op_a == Op::transpose ? " transposed" : "") + ", B " + shape(b) +
+                                       (options.op_b == Op::transpose ? " transposed" : "") + ", C " + shape(c));
+  };
+  if (p.a.cols != p.b.cols) fail("the inner extents of op(A) and op(B) differ");
+  if (p.a.rows != p.c.rows) fail("the rows of op(A) and of C differ");
+  if (p.b.rows != p.c.cols) fail("the columns of op(B) and of C differ");
+  auto const batched = [&](MatrixStack& m, char const* name) {
+    if (m.inner != p.c.inner && m.inner != 1) fail(std::string("the batch of ") + name + " is neither C's nor 1");
+    if (m.inner == 1) m.inner_stride = 0;
+  };
+  batched(p.a, "A");
+  batched(p.b, "B");
+  check_writable(op, "C", c);
+  check_data(op, "C", c);
+  if (c.size() > 0) {
+    check_data(op, "A", a);
+    check_data(op, "B", b);
+  }
+  check_no_overlap(op, "C", c, "A", a);
+  check_no_overlap(op, "C", c, "B", b);
+  if (alpha == 0 || p.k() == 0) {  // as in BLAS, A and B are not read: what is left is beta·C
+    p.alpha = 1;
+    p.a.cols = p.b.cols = 0;
+  }
+  return p;
+}
+
+}  // namespace detail
+
+/// What gemm() would run for these operands on this machine: printable, and the way to see whether a fast path is
+/// taken.
+/// @throws Error as gemm() does.
+template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
+          class Epilogue = epilogue::Identity>
+GemmPlan gemm_plan(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
+                   GemmOptions const& options = {}, Epilogue const& = {}) {
+  detail::require_gemm_operands<Exec, A, B, C>();
+  using Compute = std::conditional_t<detail::is_fp64<C>, double, float>;
+  return detail::plan_gemm<Exec, Compute, Epilogue>(exec, detail::gemm_problem(alpha, a, b, beta, c, options), options);
+}
+
+/// C ← epilogue(alpha·op(A)·op(B) + beta·C)
+///
+/// op(A) is (M, K), op(B) is (K, N), C is (M, N), each a View of any layout and strides; with a C of rank 3 the first
+/// index is the batch, and an A or B of rank 2, or of batch 1, serves every matrix of it. Elements are all double
+/// (accumulated in fp64) or any mix of float, fp16_t, bf16_t, e4m3_t, e5m2_t (products and sums in fp32, rounded once
+/// to C's type). Runs asynchronously on `exec`, without fence or allocation.
+///
+/// K = 0 or alpha = 0 leaves epilogue(beta·C), and A and B are not read; with beta = 0, C is not read: NaN there does
+/// no harm. An empty C does nothing. NaN and Inf in A and B propagate as IEEE arithmetic has it.
+///
+/// @param options transposes, the algorithm (automatic by default) and whether another may stand in for it
+/// @param epilogue what happens to each element before it is stored: see epilogue.hpp
+/// @throws Error{extent} extents do not fit; {overlap} C shares memory with A or B, or with itself; {null_data} an
+/// operand
+///   has elements and no data; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
+template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
+          class Epilogue = epilogue::Identity>
+void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
+          GemmOptions const& options = {}, Epilogue const& epilogue = {}) {
+  detail::require_gemm_operands<Exec, A, B, C>();
+  static_assert(std::is_trivially_copyable_v<Epilogue> || std::is_copy_constructible_v<Epilogue>,
+                "gemm: an epilogue is copied to the device");
+  using Compute = std::conditional_t<detail::is_fp64<C>, double, float>;
+  detail::GemmProblem const p = detail::gemm_problem(alpha, a, b, beta, c, options);
+  GemmPlan const plan = detail::plan_gemm<Exec, Compute, Epilogue>(exec, p, options);
+  if (p.m() == 0 || p.n() == 0 || p.batch() == 0) return;
+  detail::run_gemm<Exec, Compute, Epilogue>(exec, p, plan, epilogue);
+}
+
+/// gemm() on the default instance of C's execution space.
+template <detail::view A, detail::view B, detail::view C, class Epilogue = epilogue::Identity>
+void gemm(double alpha, A const& a, B const& b, double beta, C const& c, GemmOptions const& options = {},
+          Epilogue const& epilogue = {}) {
+  gemm(typename C::execution_space{}, alpha, a, b, beta, c, options, epilogue);
+}
+
+}  // namespace tessera
+
+#endif

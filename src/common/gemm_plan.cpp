@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/gemm_plan.hpp>
+
+#include <cstdio>
+
+namespace tessera {
+
+char const* name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::automatic:
+      return "automatic";
+    case Algorithm::naive:
+      return "naive";
+    case Algorithm::coalesced:
+      return "coalesced";
+    case Algorithm::tiled:
+      return "tiled";
+    case Algorithm::coarsened:
+      return "coarsened";
+    case Algorithm::hopper:
+      return "hopper";
+  }
+  return "unknown";
+}
+
+std::string to_string(GemmPlan const& plan) {
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                "%s %dx%dx%d, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves): ", name(plan.algorithm),
+                plan.tile_m, plan.tile_n, plan.tile_k, plan.stages, plan.team_threads, plan.scratch_bytes / 1024,
+                static_cast<long long>(plan.tiles), plan.waves());
+  return std::string(text) + plan.reason;
+}
+
+}  // namespace tessera

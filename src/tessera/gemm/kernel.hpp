@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_GEMM_KERNEL_HPP
+#define TESSERA_GEMM_KERNEL_HPP
+
+#include <tessera/atoms.hpp>
+#include <tessera/gemm/problem.hpp>
+
+namespace tessera::detail {
+
+/// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
+/// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
+/// awaited.
+template <class Atoms, class Epilogue>
+struct GemmKernel {
+  static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
+  using Compute = typename Atoms::Compute;
+
+  struct Tile {
+    Plane plane;
+    std::int64_t row, col;
+  };
+  struct Stage {
+    typename Atoms::template Left<BM, BK> a;   // (BM,BK)
+    typename Atoms::template Right<BN, BK> b;  // (BN,BK)
+    static constexpr int depth = Atoms::depth;
+  };
+  using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
+  using Inputs = Streams<Stage>;
+  using Held = Fragments<Accumulator>;
+
+  typename Atoms::Source a, b;
+  typename Atoms::Target c;
+  Finish<Compute, Epilogue> finish;
+  int tile_rows, tile_cols, mainloop;
+  std::int64_t planes;
+
+  GemmKernel(GemmProblem const& p, Epilogue const& epilogue)
+      : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
+        b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b)),
+        c(Atoms::template target<Accumulator>(p.c)),
+        finish(p, epilogue),
+        tile_rows(static_cast<int>((p.m() + BM - 1) / BM)),
+        tile_cols(static_cast<int>((p.n() + BN - 1) / BN)),
+        mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
+        planes(p.batch()) {
+    static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
+  }
+
+  KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols; }
+  /// All tiles of a few rows of tiles before the next rows: what runs at the same time shares A and B tiles in cache.
+  KOKKOS_FUNCTION Tile tile(std::int64_t t) const {
+    constexpr int group_rows = 16;  // 8 loses 3 % at 4096³ bf16 on an H200
+    std::int64_t const per_plane = std::int64_t(tile_rows) * tile_cols, plane = t / per_plane;
+    std::int64_t const in_plane = t % per_plane, per_group = std::int64_t(group_rows) * tile_cols;
+    int const group = static_cast<int>(in_plane / per_group), r = static_cast<int>(in_plane % per_group);
+    int const rest = tile_rows - group * group_rows, rows = rest < group_rows ? rest : group_rows;
+    return {{0, plane}, std::int64_t(group * group_rows + r % rows) * BM, std::int64_t(r / rows) * BN};
+  }
+  /// Teams when `concurrency` of them run at a time: no more than there are tiles.
+  std::int64_t teams(int concurrency) const { return tiles() < concurrency ? tiles() : concurrency; }
+
+  KOKKOS_FUNCTION int steps(Stage const*, Tile) const { return mainloop; }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile t, int k) const {
+    copy(a, t.plane, t.row, std::int64_t(k) * BK, stage.a);
+    copy(b, t.plane, t.col, std::int64_t(k) * BK, stage.b);
+  }
+
+  template <class Math, class In>
+  KOKKOS_FUNCTION void body(Math& math, Tile t, In& in) const {
+    Accumulator acc(math);
+    for (int k = 0; k < mainloop; ++k) {
+      Stage const& s = in.acquire();
+      math.multiply(s.a, s.b, acc, k > 0);
+      math.template wait_all_but<1>(acc);  // the products of the step before are done: give its stage back
+      if (k > 0) in.release();
+    }
+    math.template wait_all_but<0>(acc);
+    in.release();
+    finish(math, acc, t.plane, t.row, t.col);
+    math.store(acc, c, t.plane, t.row, t.col);
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_GEMM_PROBLEM_HPP
+#define TESSERA_GEMM_PROBLEM_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <tessera/detail/matrix.hpp>
+#include <tessera/epilogue.hpp>
+
+namespace tessera::detail {
+
+/// C = epilogue(alpha·A·Bᵀ + beta·C) for every plane: a is (M, K), b is (N, K), c is (M, N). Transposing an operand is
+/// swapping its strides, so this one form covers every mix of layouts.
+struct GemmProblem {
+  MatrixStack a, b, c;
+  double alpha = 1, beta = 0;
+
+  std::int64_t m() const { return c.rows; }
+  std::int64_t n() const { return c.cols; }
+  std::int64_t k() const { return a.cols; }
+  std::int64_t batch() const { return c.inner; }
+};
+
+/// One element of a stack, widened.
+template <class Compute>
+KOKKOS_FORCEINLINE_FUNCTION Compute read(MatrixStack const& m, std::int64_t offset) {
+  Compute x = 0;
+  visit_scalar<Compute>(
+      m.type, [&](auto tag) { x = Compute(static_cast<typename decltype(tag)::type const*>(m.data)[offset]); });
+  return x;
+}
+
+/// One element of a stack, rounded.
+template <class Compute>
+KOKKOS_FORCEINLINE_FUNCTION void write(MatrixStack const& m, std::int64_t offset, Compute x) {
+  visit_scalar<Compute>(m.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    static_cast<T*>(const_cast<void*>(m.data))[offset] = T(x);
+  });
+}
+
+/// alpha, beta and the caller's epilogue, applied to accumulators in place.
+template <class Compute, class Epilogue>
+struct Finish {
+  MatrixStack c;
+  Compute alpha, beta;
+  Epilogue epilogue;
+
+  Finish(GemmProblem const& p, Epilogue const& e)
+      : c(p.c), alpha(Compute(p.alpha)), beta(Compute(p.beta)), epilogue(e) {}
+
+  KOKKOS_FORCEINLINE_FUNCTION Compute user(Compute x, Plane plane, std::int64_t row, std::int64_t col) const {
+    if constexpr (requires { epilogue(x, row, col, plane.inner); })
+      return epilogue(x, row, col, plane.inner);
+    else
+      return epilogue(x, row, col);
+  }
+
+  /// One element, inside C.
+  KOKKOS_FORCEINLINE_FUNCTION Compute element(Compute x, Plane plane, std::int64_t row, std::int64_t col) const {
+    x *= alpha;
+    if (beta != Compute(0)) x += beta * read<Compute>(c, c.offset(plane, row, col));
+    return user(x, plane, row, col);
+  }
+
+  /// A tile whose first element is (row, col) of C and which may hang over its edges.
+  template <class Math, class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Plane plane, std::int64_t row,
+                                              std::int64_t col) const {
+    if (beta != Compute(0)) {
+      math.for_each(acc, [&](Compute& x, int i, int j) {
+        x *= alpha;
+        if (row + i < c.rows && col + j < c.cols) x += beta * read<Compute>(c, c.offset(plane, row + i, col + j));
+      });
+    } else if (alpha != Compute(1)) {
+      math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
+    }
+    if constexpr (!std::is_same_v<Epilogue, epilogue::Identity>)
+      math.for_each(acc, [&](Compute& x, int i, int j) {
+        if (row + i < c.rows && col + j < c.cols) x = user(x, plane, row + i, col + j);
+      });
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif
