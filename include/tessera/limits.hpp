@@ -59,11 +59,7 @@ struct limits {
   /// The canonical NaN, as a T.
   KOKKOS_FUNCTION static constexpr T quiet_nan() { return number(nan_bits); }
   /// Infinity, as a T; e4m3 has none.
-  KOKKOS_FUNCTION static constexpr T infinity()
-    requires(has_infinity)
-  {
-    return number(Format::overflow_bits);
-  }
+  KOKKOS_FUNCTION static constexpr T infinity() requires(has_infinity) { return number(Format::overflow_bits); }
 };
 
 }  // namespace tessera

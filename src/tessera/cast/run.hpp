@@ -64,8 +64,9 @@ void launch_cast(Exec const& exec, CastProblem const& problem, Dimensions<2> con
   auto* const out = static_cast<Out*>(problem.out);
   bool const consecutive = dims.stride[0][0] == 1 && dims.stride[1][0] == 1;
   // Packs start where stores are aligned; where the loads are not, or rows differ, an element at a time is right.
-  int const head = Kernel::packed && consecutive ? pack_misalignment<Kernel::width>(out) : 0;
-  PackSpace<2, Kernel::width> const space(dims, head < 0 ? 0 : head);
+  auto const position = reinterpret_cast<std::uintptr_t>(out) / sizeof(Out);
+  int const head = Kernel::packed && consecutive ? static_cast<int>(position % Kernel::width) : 0;
+  PackSpace<2, Kernel::width> const space(dims, head);
   for_each_index(
       "tessera::cast", exec, space.packs,
       Kernel{out, static_cast<In const*>(problem.in), cast_overflow<Out>(problem.saturate), consecutive, space});
