@@ -146,7 +146,7 @@ void check_no_partial_overlap(char const* op, char const* out_name, Array<T, Ran
 template <class T, int Rank>
 void check_writable(char const* op, char const* name, Array<T, Rank> const& a) {
   for (int i = 0; i < Rank; ++i)
-    if (a.extent[i] > 1 && a.stride[i] == 0)
+    if (a.size() > 0 && a.extent[i] > 1 && a.stride[i] == 0)
       throw Error(ErrorCode::overlap, std::string(op) + ": output " + name + " " + shape(a) +
                                           " has stride 0 in extent " + std::to_string(i) +
                                           ", so its elements share memory");
