@@ -90,11 +90,21 @@ function(tessera_add_micro_kernels)
   target_sources(tessera PRIVATE "$<TARGET_OBJECTS:tessera_micro_kernels>")
 endfunction()
 
+# The sources of a folder for the operations asked for: gemm is gemm.cpp and gemm_*.cpp. The model is always there.
+function(tessera_choose_sources result folder)
+  file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+  if(Tessera_OPERATIONS)
+    list(JOIN Tessera_OPERATIONS "|" names)
+    list(FILTER sources INCLUDE REGEX "/(model|${names})(_[a-z0-9_]+)?\\.cpp$")
+  endif()
+  set(${result} ${sources} PARENT_SCOPE)
+endfunction()
+
 function(tessera_add_library)
   set(src "${PROJECT_SOURCE_DIR}/src")
   file(GLOB common_sources CONFIGURE_DEPENDS "${src}/common/*.cpp")
-  file(GLOB sources CONFIGURE_DEPENDS "${src}/*.cpp")
-  file(GLOB hopper_sources CONFIGURE_DEPENDS "${src}/hopper/*.cpp")
+  tessera_choose_sources(sources "${src}")
+  tessera_choose_sources(hopper_sources "${src}/hopper")
 
   configure_file("${PROJECT_SOURCE_DIR}/cmake/config.hpp.in" "${PROJECT_BINARY_DIR}/include/tessera/config.hpp" @ONLY)
 
