@@ -224,6 +224,11 @@ macro(tessera_build_kokkos)
       get_filename_component(CUDAToolkit_ROOT "${CUDAToolkit_BIN_DIR}" DIRECTORY)
     endif()
     set(CMAKE_CUDA_STANDARD 20)
+    # CUDA 13.0 lays out the [[no_unique_address]] members of mdspan-based Views differently on the host and on the device,
+    # so that kernels read garbage from the Views in their functors, silently. Kokkos does the same for CUDA 12.9.
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+      tessera_kokkos_default(ENABLE_IMPL_VIEW_LEGACY ON)
+    endif()
   endif()
   if(NOT CMAKE_CXX_STANDARD)
     set(CMAKE_CXX_STANDARD 20)

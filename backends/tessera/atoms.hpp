@@ -32,6 +32,11 @@ struct ElementProbe {
   KOKKOS_FUNCTION void operator()(T&, int, int) const {}
 };
 
+/// Work without an element, likewise.
+struct WorkProbe {
+  KOKKOS_FUNCTION void operator()() const {}
+};
+
 /// Copy: fills a stage's tile from one matrix of a bound stack. Elements outside the matrix become zero.
 template <class A, class Tile>
 concept Copies = requires(typename A::Copy const& copy, typename A::Source const& source, Plane plane, std::int64_t at,
@@ -65,16 +70,16 @@ concept MultipliesRounded = requires(typename A::Math& math, typename A::templat
   math.row_max(from, rows);               // rows = max(rows, maximum of each row), known to every holder of the row
   math.row_add_partial(from, rows);       // rows += sum of the holder's own elements of the row
   math.row_combine(rows);                 // partial sums become sums
-  math.turn([] {});                       // a group of matrix work that teams' halves may take in turns
+  math.turn(WorkProbe{});                 // a group of matrix work that teams' halves may take in turns
 };
 
-/// The two halves of a kernel.
+/// The two halves of a kernel. Tiles are counted in 31 bits, which is what a league holds.
 template <class Kernel>
-concept TileKernel = std::is_trivially_copyable_v<Kernel> && requires(Kernel const& kernel) {
+concept TileKernel = std::is_copy_constructible_v<Kernel> && requires(Kernel const& kernel) {
   typename Kernel::Tile;
   typename Kernel::Inputs;
   typename Kernel::Held;
-  { kernel.tiles() } -> std::convertible_to<std::int64_t>;
+  { kernel.tiles() } -> std::same_as<std::int64_t>;
   { kernel.tile(0) } -> std::same_as<typename Kernel::Tile>;
 };
 

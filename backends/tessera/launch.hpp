@@ -34,7 +34,7 @@ struct Machine {
   /// Multiprocessors or cores that work at the same time.
   static int concurrency(Exec const& exec) { return exec.concurrency(); }
 
-  template <int Threads, class Functor>
+  template <int Threads, int, class Functor>
   static void launch(char const* label, Exec const& exec, int league, std::size_t scratch, Functor const& functor) {
     using Schedule = Kokkos::Schedule<Kokkos::Dynamic>;
     Kokkos::TeamPolicy<Exec, Schedule> policy(exec, league, threads(Threads) / lanes, lanes);
@@ -44,21 +44,27 @@ struct Machine {
   }
 };
 
+/// Teams, and the tiles they work on, are counted in 31 bits.
+inline void check_tiles(char const* label, std::int64_t tiles) {
+  if (tiles > INT_MAX)
+    throw Error(ErrorCode::extent, std::string(label) + ": " + std::to_string(tiles) + " teams, the machine takes " +
+                                       std::to_string(INT_MAX));
+}
+
 /// Teams of `Threads` threads (a multiple of 32; one on a CPU), `league` of them, each with `scratch` bytes of level-0
 /// scratch; `functor(TeamMember<Exec> const&)` is the team's work and is trivially copyable.
-/// Error{scratch}: the machine gives a team less scratch. Error{extent}: more than 2^31 - 1 teams.
-template <int Threads, class Exec, class Functor>
+/// `TeamsAtOnce` of them should fit a multiprocessor's registers. Error{scratch}: the machine gives a team less
+/// scratch. Error{extent}: more than 2^31 - 1 teams.
+template <int Threads, int TeamsAtOnce = 1, class Exec, class Functor>
 void launch(char const* label, Exec const& exec, std::int64_t league, std::size_t scratch, Functor const& functor) {
   static_assert(Threads % 32 == 0 && Threads <= 1024, "a team has a multiple of 32 threads, 1024 at most");
   if (league <= 0) return;
-  if (league > INT_MAX)
-    throw Error(ErrorCode::extent, std::string(label) + ": " + std::to_string(league) + " teams, the machine takes " +
-                                       std::to_string(INT_MAX));
+  check_tiles(label, league);
   std::size_t const limit = Machine<Exec>::scratch_limit(exec);
   if (scratch > limit)
     throw Error(ErrorCode::scratch, std::string(label) + ": needs " + std::to_string(scratch) +
                                         " bytes of team scratch, the machine has " + std::to_string(limit));
-  Machine<Exec>::template launch<Threads>(label, exec, static_cast<int>(league), scratch, functor);
+  Machine<Exec>::template launch<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league), scratch, functor);
 }
 
 /// `functor(std::int64_t i)` for every i in [0, n).

@@ -89,17 +89,17 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     Ends<Stage...> ends{Stream<Stage>{static_cast<Ring<Stage>&>(shared).stage,
                                       static_cast<Barriers<Stage>&>(shared).full,
                                       static_cast<Barriers<Stage>&>(shared).empty, id % warpgroup}...};
+    int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
       if (id == 0)
-        for (std::int64_t t = team.league_rank(); t < kernel.tiles(); t += team.league_size())
-          produce_tile(kernel.tile(t), ends);
+        for (int t = team.league_rank(); t < tiles; t += team.league_size()) produce_tile(kernel.tile(t), ends);
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
       typename Atoms::Math math{group - 1, id % warpgroup, shared.tile};
       if constexpr (Atoms::take_turns)
         if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
-      for (std::int64_t t = team.league_rank(); t < kernel.tiles(); t += team.league_size())
+      for (int t = team.league_rank(); t < tiles; t += team.league_size())
         kernel.body(math, kernel.tile(t), static_cast<Stream<Stage>&>(ends)...);
       math.drain();
     }
@@ -149,6 +149,7 @@ struct BulkPipeline<Kokkos::Cuda> {
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using P = Pipeline<Atoms, Kernel>;
+    check_tiles(label, kernel.tiles());
     launch<Atoms::team_threads>(label, exec, kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec)), P::scratch_bytes,
                                 P{kernel});
   }

@@ -23,8 +23,8 @@ inline void cuda_check(cudaError_t status, char const* label) {
     throw std::runtime_error(std::string(label) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
 }
 
-template <int Threads, class Functor>
-__global__ void __launch_bounds__(Threads)
+template <int Threads, int TeamsAtOnce, class Functor>
+__global__ void __launch_bounds__(Threads, TeamsAtOnce)
     cuda_entry(__grid_constant__ Functor const functor, int reduce, int scratch) {
   extern __shared__ double shared[];
   Kokkos::TeamPolicy<Kokkos::Cuda>::member_type const team(
@@ -69,17 +69,21 @@ class CurrentDevice {
   bool changed_ = false;
 };
 
-/// Raises a kernel's limit of dynamic shared memory once per kernel, device and size. `Kernel` makes the cache the
+/// Raises a kernel's limit of dynamic shared memory once per kernel, device and size; `Tag` makes the cache the
 /// kernel's own.
-template <auto Kernel>
-void allow_shared_memory(char const* label, int device, std::size_t bytes) {
+template <class Tag>
+void allow_shared_memory(char const* label, void const* kernel, int device, std::size_t bytes) {
   static constexpr int cached_devices = 64;
   static std::atomic<std::size_t> allowed[cached_devices];
   bool const cached = device < cached_devices;
   if (bytes <= 48 * 1024 || (cached && bytes <= allowed[device].load(std::memory_order_relaxed))) return;
-  cuda_check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), label);
+  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), label);
   if (cached) allowed[device].store(bytes, std::memory_order_relaxed);
 }
+
+/// Names one instance of the launcher's kernel.
+template <int Threads, int TeamsAtOnce, class Functor>
+struct KernelTag {};
 
 inline int cuda_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;
@@ -104,14 +108,15 @@ struct Machine<Kokkos::Cuda> {
     return cuda_attribute(cudaDevAttrMultiProcessorCount, exec.cuda_device());
   }
 
-  template <int Threads, class Functor>
+  template <int Threads, int TeamsAtOnce, class Functor>
   static void launch(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                      Functor const& functor) {
     static_assert(sizeof(Functor) <= 4000, "kernel parameters hold 4 KB: pass large tables through memory");
     CurrentDevice const device(label, exec.cuda_device());
-    constexpr auto kernel = &cuda_entry<Threads, Functor>;
+    void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
     std::size_t const bytes = reduce_bytes + scratch;
-    allow_shared_memory<kernel>(label, exec.cuda_device(), bytes);
+    allow_shared_memory<KernelTag<Threads, TeamsAtOnce, Functor>>(label, reinterpret_cast<void const*>(kernel),
+                                                                  exec.cuda_device(), bytes);
     KernelRegion const region(label, exec);
     kernel<<<dim3(static_cast<unsigned>(league)), dim3(32, Threads / 32), bytes, exec.cuda_stream()>>>(
         functor, reduce_bytes, static_cast<int>(scratch));

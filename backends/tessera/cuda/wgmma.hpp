@@ -5,7 +5,8 @@
 
 #include <tessera/cuda/ptx.hpp>
 
-// wgmma.mma_async m64nNk16 on bf16 with fp32 accumulators (sm_90a). The accumulator's size names N: a thread holds N / 2.
+// wgmma.mma_async m64nNk16 on bf16 with fp32 accumulators (sm_90a). The accumulator's size names N: a thread holds N
+// / 2.
 namespace tessera::detail::ptx {
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -21,8 +22,8 @@ __device__ __forceinline__ void pin(float (&d)[N]) {
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }
 
-/// Descriptor of an operand in shared memory with the 128-byte swizzle: eight rows are 1024 bytes apart. `leading` counts
-/// for operands whose contiguous index is not K: bytes from one 64-column group to the next.
+/// Descriptor of an operand in shared memory with the 128-byte swizzle: eight rows are 1024 bytes apart. `leading`
+/// counts for operands whose contiguous index is not K: bytes from one 64-column group to the next.
 __device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::uint32_t leading) {
   return ((std::uint64_t(shared_address(p)) & 0x3FFFF) >> 4) | (std::uint64_t(leading >> 4) << 16) |
          ((std::uint64_t(1024) >> 4) << 32) | (std::uint64_t(1) << 62);

@@ -46,6 +46,7 @@ struct Atoms : Sizes {
   using Space = Exec;
   static constexpr int MR = panel_rows, NR = panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
+  static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true;
 
   using Source = MatrixStack;

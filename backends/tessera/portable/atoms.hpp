@@ -10,6 +10,13 @@
 #include <tessera/atoms.hpp>
 #include <tessera/launch.hpp>
 
+// A fragment lives in registers only while every index into it is a constant: its loops must unroll on a GPU.
+#if defined(__CUDACC__)
+#define TESSERA_UNROLL _Pragma("unroll")
+#else
+#define TESSERA_UNROLL
+#endif
+
 // Plain loops over team scratch and registers: valid on any Kokkos backend and the reference for every other.
 // The threads of a team form a grid of thread_rows x thread_cols; thread (r, c) holds the elements of an accumulator
 // whose row is r modulo thread_rows and whose column is c modulo thread_cols. On a CPU the grid is 1 x 1.
@@ -46,6 +53,16 @@ struct RowTile {
   KOKKOS_FORCEINLINE_FUNCTION Compute& at(int k, int col) { return v[k][col]; }
 };
 
+/// f(i, j) for every index of a fragment, all of them constants.
+template <int Rows, int Cols, class F>
+KOKKOS_FORCEINLINE_FUNCTION void unrolled(F const& f) {
+  TESSERA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    TESSERA_UNROLL
+    for (int j = 0; j < Cols; ++j) f(i, j);
+  }
+}
+
 /// Fills R x C elements from (row, col) of a matrix, `threads` threads side by side along the contiguous index.
 template <class Compute, int R, int C, class Tile>
 KOKKOS_INLINE_FUNCTION void fill(MatrixStack const& m, Plane plane, std::int64_t row, std::int64_t col,
@@ -77,6 +94,12 @@ struct Atoms : Sizes {
   static constexpr int thread_rows = is_host ? 1 : Sizes::thread_rows;
   static constexpr int thread_cols = is_host ? 1 : Sizes::thread_cols;
   static constexpr int team_threads = Sizes::thread_rows * Sizes::thread_cols;
+  static constexpr int teams_at_once = [] {
+    if constexpr (requires { Sizes::teams_at_once; })
+      return Sizes::teams_at_once;
+    else
+      return 1;
+  }();
   static constexpr bool clips_rows = true;
 
   using Source = MatrixStack;
@@ -116,6 +139,7 @@ struct Atoms : Sizes {
     static constexpr std::size_t scratch_bytes = 0;
     Compute v[rows];
     KOKKOS_FUNCTION explicit RowValues(Math&, Compute start = 0) {
+      TESSERA_UNROLL
       for (int i = 0; i < rows; ++i) v[i] = start;
     }
   };
@@ -181,47 +205,48 @@ struct Atoms : Sizes {
 
     template <int M, int N>
     KOKKOS_FUNCTION void clear(Accumulator<M, N>& acc) const {
-      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
-        for (int j = 0; j < Accumulator<M, N>::cols; ++j) acc.v[i][j] = 0;
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { acc.v[i][j] = 0; });
     }
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each(Accumulator<M, N>& acc, F const& f) const {
-      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
-        for (int j = 0; j < Accumulator<M, N>::cols; ++j) f(acc.v[i][j], row(i), col(j));
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], row(i), col(j)); });
     }
     /// f(element, the row's value)
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
-      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
-        for (int j = 0; j < Accumulator<M, N>::cols; ++j) f(acc.v[i][j], rows.v[i]);
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], rows.v[i]); });
     }
     /// f(values...) of each row this thread holds
     template <class F, int M, class... Rows>
     KOKKOS_FUNCTION void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
+      TESSERA_UNROLL
       for (int i = 0; i < RowValues<M>::rows; ++i) f(first.v[i], rest.v[i]...);
     }
     /// f(value, row), once for every row of the tile
     template <int M, class F>
     KOKKOS_FUNCTION void once_per_row(RowValues<M> const& rows, F const& f) const {
-      if (thread % thread_cols == 0)
-        for (int i = 0; i < RowValues<M>::rows; ++i) f(rows.v[i], row(i));
+      if (thread % thread_cols != 0) return;
+      TESSERA_UNROLL
+      for (int i = 0; i < RowValues<M>::rows; ++i) f(rows.v[i], row(i));
     }
 
     template <int M, int N>
     KOKKOS_FUNCTION void row_max(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
+      TESSERA_UNROLL
       for (int i = 0; i < RowValues<M>::rows; ++i) {
         Compute m = rows.v[i];
+        TESSERA_UNROLL
         for (int j = 0; j < Accumulator<M, N>::cols; ++j) m = acc.v[i][j] > m ? acc.v[i][j] : m;
         rows.v[i] = combine<Kokkos::Max<Compute>>(m);
       }
     }
     template <int M, int N>
     KOKKOS_FUNCTION void row_add_partial(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
-      for (int i = 0; i < RowValues<M>::rows; ++i)
-        for (int j = 0; j < Accumulator<M, N>::cols; ++j) rows.v[i] += acc.v[i][j];
+      unrolled<RowValues<M>::rows, Accumulator<M, N>::cols>([&](int i, int j) { rows.v[i] += acc.v[i][j]; });
     }
     template <int M>
     KOKKOS_FUNCTION void row_combine(RowValues<M>& rows) const {
+      TESSERA_UNROLL
       for (int i = 0; i < RowValues<M>::rows; ++i) rows.v[i] = combine<Kokkos::Sum<Compute>>(rows.v[i]);
     }
     KOKKOS_FUNCTION static Compute exp2(Compute x) { return Kokkos::exp2(x); }
@@ -229,8 +254,8 @@ struct Atoms : Sizes {
     template <int M, int K>
     KOKKOS_FUNCTION void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
       team.team_barrier();  // the product before has read the tile
-      for (int i = 0; i < Accumulator<M, K>::rows; ++i)
-        for (int j = 0; j < Accumulator<M, K>::cols; ++j) to.tile->at(row(i), col(j)) = from.v[i][j];
+      unrolled<Accumulator<M, K>::rows, Accumulator<M, K>::cols>(
+          [&](int i, int j) { to.tile->at(row(i), col(j)) = from.v[i][j]; });
       team.team_barrier();
     }
 
@@ -241,9 +266,9 @@ struct Atoms : Sizes {
       visit_scalar<Compute>(m.type, [&](auto tag) {
         using T = typename decltype(tag)::type;
         T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, col0);
-        for (int i = 0; i < Accumulator<M, N>::rows; ++i)
-          for (int j = 0; j < Accumulator<M, N>::cols; ++j)
-            if (row(i) < rows && col(j) < cols) to[row(i) * m.row_stride + col(j) * m.col_stride] = T(acc.v[i][j]);
+        unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) {
+          if (row(i) < rows && col(j) < cols) to[row(i) * m.row_stride + col(j) * m.col_stride] = T(acc.v[i][j]);
+        });
       });
     }
 
@@ -254,9 +279,12 @@ struct Atoms : Sizes {
       if (!add) clear(acc);
       for (int k = 0; k < K; ++k) {
         Compute right[cols];
+        TESSERA_UNROLL
         for (int j = 0; j < cols; ++j) right[j] = b[k][col(j)];
+        TESSERA_UNROLL
         for (int i = 0; i < rows; ++i) {
           Compute const left = a[k][row(i)];
+          TESSERA_UNROLL
           for (int j = 0; j < cols; ++j) acc.v[i][j] += left * right[j];
         }
       }

@@ -54,7 +54,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
 template <class Atoms, class Exec, TileKernel Kernel>
 void run(char const* label, Exec const& exec, Kernel const& kernel) {
   using P = Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
-  launch<Atoms::team_threads>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel});
+  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel});
 }
 
 }  // namespace tessera::detail::portable

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_HPP
+#define TESSERA_ATTENTION_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tessera/attention/run.hpp>
+#include <tessera/attention_plan.hpp>
+#include <tessera/detail/array.hpp>
+#include <tessera/score.hpp>
+
+namespace tessera {
+
+namespace detail {
+
+template <class Exec, class O, class Q, class K, class V>
+constexpr void require_attention_operands() {
+  require_views<Exec, O, Q, K, V>();
+  require_outputs<O>();
+  static_assert(
+      O::rank() == 4 && Q::rank() == 4 && K::rank() == 4 && V::rank() == 4,
+      "attention: Q, K, V and O are Views of rank 4: batch, head, sequence, feature (or batch, sequence, head, "
+      "feature with options.layout)");
+  using TQ = typename Q::non_const_value_type;
+  static_assert(
+      std::is_same_v<TQ, typename K::non_const_value_type> && std::is_same_v<TQ, typename V::non_const_value_type>,
+      "attention: Q, K and V have one value type");
+  static_assert(std::is_same_v<TQ, float> || std::is_same_v<TQ, fp16_t> || std::is_same_v<TQ, bf16_t> ||
+                    (std::is_same_v<TQ, double> && Machine<Exec>::is_host),
+                "attention: the elements are float, fp16_t or bf16_t, or double on a CPU");
+  static_assert(std::is_same_v<TQ, double> == std::is_same_v<typename O::value_type, double> &&
+                    float_type<typename O::value_type>,
+                "attention: O is of a floating-point type, of double exactly when Q, K and V are");
+}
+
+template <class T>
+MatrixStack attention_stack(Array<T, 4> const& a, AttentionLayout layout) {
+  int const head = layout == AttentionLayout::bhsd ? 1 : 2, row = 3 - head;
+  MatrixStack m;
+  m.data = a.data;
+  m.type = scalar_of<std::remove_const_t<T>>;
+  m.outer = a.extent[0];
+  m.inner = a.extent[head];
+  m.rows = a.extent[row];
+  m.cols = a.extent[3];
+  m.outer_stride = a.stride[0];
+  m.inner_stride = a.stride[head];
+  m.row_stride = a.stride[row];
+  m.col_stride = a.stride[3];
+  return m;
+}
+
+/// The extents fit together, whatever the element types.
+inline void check_attention_extents(AttentionProblem const& p, std::string const& operands) {
+  auto const fail = [&](std::string const& why) {
+    throw Error(ErrorCode::extent, "tessera::attention: " + why + "; " + operands);
+  };
+  if (p.k.outer != p.q.outer || p.v.outer != p.q.outer || p.o.outer != p.q.outer) fail("the batches differ");
+  if (p.o.inner != p.q.inner) fail("the heads of Q and O differ");
+  if (p.k.inner != p.v.inner) fail("the heads of K and V differ");
+  if (p.q.inner > 0 && (p.k.inner == 0 || p.q.inner % p.k.inner != 0))
+    fail("the " + std::to_string(p.q.inner) + " heads of Q are no multiple of the " + std::to_string(p.k.inner) +
+         " heads of K and V");
+  if (p.o.rows != p.q.rows) fail("the queries in Q and O differ");
+  if (p.k.rows != p.v.rows) fail("the keys in K and V differ");
+  if (p.q.cols != p.k.cols) fail("the features of Q and K differ");
+  if (p.o.cols != p.v.cols) fail("the features of V and O differ");
+  if (p.q.cols > 256 || p.v.cols > 256) fail("a head has at most 256 features");
+  if (p.q.rows > INT_MAX / 2 || p.k.rows > INT_MAX / 2 || p.q.outer > INT_MAX || p.q.inner > INT_MAX)
+    fail("a sequence has at most 2^30 rows, a batch and the heads at most 2^31 - 1");
+}
+
+template <class Exec, class T>
+void take_lse(AttentionProblem& p, ViewRef<T, 3> const& lse, std::string const& operands) {
+  if (!lse) return;
+  auto const& a = lse.array();
+  lse.template check_accessible<Exec>("tessera::attention", "options.lse");
+  if (a.extent[0] != p.o.outer || a.extent[1] != p.o.inner || a.extent[2] != p.o.rows)
+    throw Error(ErrorCode::extent,
+                "tessera::attention: lse " + shape(a) + " is not (batch, heads, queries) of O; " + operands);
+  check_data("tessera::attention", "lse", a);
+  check_writable("tessera::attention", "lse", a);
+  p.lse = {a.data, scalar_of<T>, a.extent[2], 1, a.stride[2], 1, a.extent[0], a.extent[1], a.stride[0], a.stride[1]};
+}
+
+template <class Exec, class O, class Q, class K, class V>
+AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_view, V const& v_view,
+                                   AttentionOptions const& options) {
+  constexpr char const* op = "tessera::attention";
+  auto const o = array(o_view);
+  auto const q = array(q_view);
+  auto const k = array(k_view);
+  auto const v = array(v_view);
+  std::string const operands = "O " + shape(o) + ", Q " + shape(q) + ", K " + shape(k) + ", V " + shape(v);
+  AttentionProblem p;
+  p.o = attention_stack(o, options.layout);
+  p.q = attention_stack(q, options.layout);
+  p.k = attention_stack(k, options.layout);
+  p.v = attention_stack(v, options.layout);
+  check_attention_extents(p, operands);
+  p.heads_per_kv = p.k.inner > 0 ? static_cast<int>(p.q.inner / p.k.inner) : 1;
+  p.causal = options.causal;
+  p.scale = options.scale.value_or(p.q.cols > 0 ? 1 / std::sqrt(static_cast<double>(p.q.cols)) : 1);
+  check_value(p.scale > 0 && std::isfinite(p.scale), op,
+              "options.scale " + std::to_string(p.scale) + " is not finite and positive");
+  check_writable(op, "O", o);
+  check_data(op, "O", o);
+  check_data(op, "Q", q);
+  check_data(op, "K", k);
+  check_data(op, "V", v);
+  check_no_overlap(op, "O", o, "Q", q);
+  check_no_overlap(op, "O", o, "K", k);
+  check_no_overlap(op, "O", o, "V", v);
+  constexpr bool fp64 = std::is_same_v<typename O::value_type, double>;
+  check_value(fp64 ? !options.lse : !options.lse_fp64, op,
+              fp64 ? "operands of double write options.lse_fp64, not options.lse"
+                   : "only operands of double write options.lse_fp64");
+  if constexpr (fp64)
+    take_lse<Exec>(p, options.lse_fp64, operands);
+  else
+    take_lse<Exec>(p, options.lse, operands);
+  if (options.key_lengths) {
+    auto const& lengths = options.key_lengths.array();
+    options.key_lengths.template check_accessible<Exec>(op, "options.key_lengths");
+    check_extent(op, "key_lengths", lengths, 0, p.q.outer, "the batch; " + operands);
+    check_data(op, "key_lengths", lengths);
+    p.key_lengths = lengths.data;
+    p.key_lengths_stride = lengths.stride[0];
+  }
+  return p;
+}
+
+template <class V>
+using attention_compute = std::conditional_t<std::is_same_v<typename V::non_const_value_type, double>, double, float>;
+
+}  // namespace detail
+
+/// What attention() would run for these operands on this machine: printable, and the way to see whether a fast path is
+/// taken. @throws Error as attention() does.
+template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
+          class Score = score::Identity>
+AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
+                             AttentionOptions const& options = {}, Score const& = {}) {
+  detail::require_attention_operands<Exec, O, Q, K, V>();
+  return detail::plan_attention<Exec, detail::attention_compute<O>, Score>(
+      exec, detail::attention_problem<Exec>(o, q, k, v, options), options);
+}
+
+/// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
+///
+/// Q (B, H, S_q, d), K (B, H_kv, S_k, d), V (B, H_kv, S_k, d_v), O (B, H, S_q, d_v), or with the sequence before the
+/// heads (options.layout); any strides; d and d_v up to 256; H a multiple of H_kv, whose heads serve H / H_kv query
+/// heads each. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double on a CPU; O may have another
+/// type. Neither scores nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs
+/// asynchronously on `exec`, without fence or allocation.
+///
+/// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
+/// NaN among a query's scores, and a score of +∞, make its row NaN. Keys behind a key length may hold anything.
+///
+/// @param options scale, mask, layout, statistics: see AttentionOptions
+/// @param score what happens to each scaled score before the softmax: see score.hpp
+/// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O shares memory with Q, K, V or itself;
+///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, or an option's
+///   memory is out of reach; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
+template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
+          class Score = score::Identity>
+void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
+               Score const& score = {}) {
+  detail::require_attention_operands<Exec, O, Q, K, V>();
+  using Compute = detail::attention_compute<O>;
+  detail::AttentionProblem const p = detail::attention_problem<Exec>(o, q, k, v, options);
+  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score>(exec, p, options);
+  if (plan.tiles == 0) return;
+  detail::run_attention<Exec, Compute, Score>(exec, p, plan, score);
+}
+
+/// attention() on the default instance of O's execution space.
+template <detail::view O, detail::view Q, detail::view K, detail::view V, class Score = score::Identity>
+void attention(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
+               Score const& score = {}) {
+  attention(typename O::execution_space{}, o, q, k, v, options, score);
+}
+
+}  // namespace tessera
+
+#endif

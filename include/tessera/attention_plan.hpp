@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_PLAN_HPP
+#define TESSERA_ATTENTION_PLAN_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <tessera/view_ref.hpp>
+
+namespace tessera {
+
+enum class AttentionAlgorithm : std::uint8_t {
+  automatic,  ///< the fastest that can run the problem here
+  tiled,      ///< tiles through team scratch, register tiles; a SIMD micro-kernel on a CPU
+  hopper,     ///< asynchronous bulk copies and warpgroup products, warp-specialised (sm_90a; bf16)
+};
+
+/// "tiled"
+char const* name(AttentionAlgorithm algorithm);
+
+/// The order of the extents of Q, K, V and O.
+enum class AttentionLayout : std::uint8_t {
+  bhsd,  ///< batch, head, sequence, feature
+  bshd,  ///< batch, sequence, head, feature
+};
+
+struct AttentionOptions {
+  std::optional<double> scale = {};  ///< factor of QKᵀ, finite and positive; 1/√d by default
+  bool causal = false;               ///< query i sees key j ≤ i + (keys − queries): the last query sees every key
+  AttentionLayout layout = AttentionLayout::bhsd;
+  /// Keys of each batch entry that count, (B); the others are as if absent, also for the causal alignment. Values
+  /// beyond the extent of K count as the extent, negative ones as 0.
+  ViewRef<int const, 1> key_lengths = {};
+  /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
+  ViewRef<float, 3> lse = {};
+  ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double
+  AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
+  bool allow_fallback =
+      true;  ///< false: Error{unsupported} when the asked algorithm cannot run, instead of another one
+};
+
+/// What was chosen for an attention, and why.
+struct AttentionPlan {
+  AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
+  int tile_queries = 0, tile_keys = 0, tile_features = 0;  ///< rows of Q a team, keys a step, features padded to
+  int team_threads = 1;
+  std::size_t scratch_bytes = 0;  ///< team scratch
+  std::int64_t tiles = 0;         ///< tiles of queries over batch and heads
+  int concurrency = 1;            ///< multiprocessors or cores
+  char const* reason = "";        ///< why this algorithm and, after a fall-back, why not the one asked for
+};
+
+/// "hopper 128 queries x 176 keys, d 128, 384 threads, 209 KB scratch, 512 tiles: ..."
+std::string to_string(AttentionPlan const& plan);
+
+}  // namespace tessera
+
+#endif

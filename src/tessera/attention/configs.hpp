@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_CONFIGS_HPP
+#define TESSERA_ATTENTION_CONFIGS_HPP
+
+// Every tuning number of attention, with its reason. D is the features of a head rounded up to 64, 128 or 256.
+namespace tessera::detail {
+
+/// A row of scores is one vector of 32 lanes, so that its maximum and sum need no barrier. Tiles of 64 leave room for
+/// two teams a multiprocessor (113 KB of scratch at D = 128); at D = 256 tiles of 32 fit the scratch of sm_80 too.
+template <bool Host, int Features>
+struct AttentionTiled {
+  static constexpr int BM = Features > 128 ? 32 : 64, BN = BM, D = Features, depth = 1;
+  static constexpr int thread_rows = 8, thread_cols = 32;
+};
+/// On a CPU: Q, K and V panels, scores and numerator (fp32, D = 128: 25 + 66 + 66 + 49 + 25 KB) stay in a second-level
+/// cache; 48 queries are four panels of the micro-kernel.
+template <int Features>
+struct AttentionTiled<true, Features> {
+  static constexpr int BM = 48, BN = 128, D = Features, depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
+};
+
+/// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long full
+/// rows, 128 for short or causal ones: between -2 % and +3 % either way on an H200.
+template <int Features, int Keys>
+struct AttentionBulk {
+  static constexpr int BM = 128, BN = Keys, D = Features, depth = 2;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool take_turns = true, staged_store = false;
+};
+inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_long_from = 4096;
+
+}  // namespace tessera::detail
+
+#endif

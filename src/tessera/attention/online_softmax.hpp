@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_ONLINE_SOFTMAX_HPP
+#define TESSERA_ATTENTION_ONLINE_SOFTMAX_HPP
+
+#include <Kokkos_Core.hpp>
+
+#include <tessera/atoms.hpp>
+
+namespace tessera::detail {
+
+/// The softmax of rows seen a tile at a time (Milakov and Gimelshein 2018): running maximum m, denominator l, and the
+/// factor a by which what was accumulated before the newest tile shrinks. Exponentials are to base 2, with the scale
+/// folded into one multiply-add.
+template <class Atoms, int Rows>
+class OnlineSoftmax {
+  using Compute = typename Atoms::Compute;
+  using Values = typename Atoms::template RowValues<Rows>;
+  using Math = typename Atoms::Math;
+
+ public:
+  /// `scale`: from scores to exponents of 2, positive.
+  KOKKOS_FORCEINLINE_FUNCTION OnlineSoftmax(Math& math, Compute scale)
+      : scale_(scale), m_(math, -Kokkos::Experimental::infinity_v<Compute>), l_(math), a_(math), base_(math) {}
+
+  /// Scores become weights relative to the new maximum.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s) {
+    Compute const scale = scale_;
+    a_ = m_;
+    math.row_max(s, m_);
+    math.for_rows(
+        [scale](Compute& m, Compute& a, Compute& l, Compute& base) {
+          base = m == -Kokkos::Experimental::infinity_v<Compute> ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
+          a = Math::exp2(a * scale - base);
+          l *= a;
+        },
+        m_, a_, l_, base_);
+    math.for_each_with(s, base_, [scale](Compute& x, Compute base) { x = Math::exp2(x * scale - base); });
+    math.row_add_partial(s, l_);
+  }
+
+  /// Brings what was accumulated before the last update to the new maximum.
+  template <class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) const {
+    math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });
+  }
+
+  /// Divides by the denominators; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
+  template <class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc) {
+    Compute const scale = scale_;
+    math.row_combine(l_);
+    math.for_rows(
+        [scale](Compute& m, Compute& a, Compute& l) {
+          a = l == Compute(0) ? Compute(0) : Compute(1) / l;
+          m = l == Compute(0) ? -Kokkos::Experimental::infinity_v<Compute>
+                              : (m * scale + Kokkos::log2(l)) * Compute(0.69314718055994530942);
+        },
+        m_, a_, l_);
+    rescale(math, acc);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
+
+ private:
+  Compute scale_;
+  Values m_, l_, a_, base_;
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_PLAN_DETAIL_HPP
+#define TESSERA_ATTENTION_PLAN_DETAIL_HPP
+
+#include <string>
+
+#include <tessera/attention/configs.hpp>
+#include <tessera/attention/kernel.hpp>
+#include <tessera/attention_plan.hpp>
+#include <tessera/error.hpp>
+#include <tessera/machine.hpp>
+
+namespace tessera::detail {
+
+template <class Exec, class Compute, int D>
+using TiledAttentionAtoms = RegisterAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
+
+/// Calls f(std::integral_constant<int, D>) with the smallest compiled D that holds the features.
+template <class F>
+void visit_features(std::int64_t features, F const& f) {
+  if (features <= 64)
+    f(std::integral_constant<int, 64>{});
+  else if (features <= 128)
+    f(std::integral_constant<int, 128>{});
+  else
+    f(std::integral_constant<int, 256>{});
+}
+
+inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.cols > p.v.cols ? p.q.cols : p.v.cols; }
+
+/// f(atoms) with the configuration of the bulk pipeline for this problem.
+template <class Exec, class F>
+void visit_bulk_attention(AttentionProblem const& p, F const& f) {
+  bool const long_rows = !p.causal && p.k.rows >= attention_long_from;
+  if (attention_features(p) <= 64)
+    f(BulkAtoms<Exec, bf16_t, AttentionBulk<64, attention_short_keys>>{});
+  else if (long_rows)
+    f(BulkAtoms<Exec, bf16_t, AttentionBulk<128, attention_long_keys>>{});
+  else
+    f(BulkAtoms<Exec, bf16_t, AttentionBulk<128, attention_short_keys>>{});
+}
+
+template <class Atoms, class Score, class Exec>
+AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, AttentionAlgorithm algorithm,
+                                 char const* reason) {
+  AttentionPlan plan;
+  plan.algorithm = algorithm;
+  plan.tile_queries = Atoms::BM;
+  plan.tile_keys = Atoms::BN;
+  plan.tile_features = Atoms::D;
+  plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
+  plan.scratch_bytes = scratch_of<Atoms, Exec, AttentionKernel<Atoms, Score>>();
+  plan.tiles = p.planes() * ((p.q.rows + Atoms::BM - 1) / Atoms::BM);
+  plan.concurrency = Machine<Exec>::concurrency(exec);
+  plan.reason = reason;
+  return plan;
+}
+
+/// What the operands must be for the bulk pipeline; nullptr when they are.
+template <class Exec>
+char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p) {
+  if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
+  for (MatrixStack const* m : {&p.q, &p.k, &p.v, &p.o}) {
+    if (m->type != Scalar::bf16) return "the hopper pipeline takes bf16";
+    if (m->col_stride != 1 || !bulk_copyable(*m))
+      return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
+  }
+  if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+  if (attention_features(p) > 128) return "the hopper pipeline holds at most 128 features";
+  if (p.v.cols % 2 != 0) return "the hopper pipeline stores features in pairs";
+  if (p.key_lengths != nullptr) return "the hopper pipeline cannot clip keys behind a length";
+  return nullptr;
+}
+
+/// Why the bulk pipeline cannot run this problem; nullptr when it can.
+template <class Exec, class Compute, class Score>
+char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p) {
+  if constexpr (!has_bulk_pipeline<Exec>)
+    return "the hopper pipeline needs the CUDA backend built for sm_90a";
+  else if constexpr (!std::is_same_v<Compute, float>)
+    return "the hopper pipeline has no fp64 products";
+  else if constexpr (!std::is_same_v<Score, score::Identity> && !compiles_bulk_kernels)
+    return "this source, which brings its own score, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
+  else
+    return bulk_attention_operands(exec, p);
+}
+
+template <class Exec, class Compute, class Score>
+AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options) {
+  char const* reason = options.algorithm == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
+  AttentionPlan plan;
+  if (options.algorithm != AttentionAlgorithm::tiled) {
+    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score>(exec, p);
+    bool const asked = options.algorithm == AttentionAlgorithm::hopper;
+    if (asked && obstacle != nullptr && !options.allow_fallback)
+      throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
+    if (obstacle == nullptr) {
+      if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
+        visit_bulk_attention<Exec>(p, [&](auto atoms) {
+          plan = describe_attention<decltype(atoms), Score>(exec, p, AttentionAlgorithm::hopper, reason);
+        });
+      return plan;
+    }
+    if (asked || has_bulk_pipeline<Exec>) reason = obstacle;
+  }
+  visit_features(attention_features(p), [&](auto d) {
+    plan =
+        describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score>(exec, p, AttentionAlgorithm::tiled, reason);
+  });
+  return plan;
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_RUN_HPP
+#define TESSERA_ATTENTION_RUN_HPP
+
+#include <tessera/attention/plan.hpp>
+#include <tessera/compiled_spaces.hpp>
+
+namespace tessera::detail {
+
+/// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
+template <class Exec, class Compute>
+inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
+
+template <class Exec, class Compute, int D, class Score>
+void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score) {
+  if constexpr (attention_runs<Exec, Compute>) {
+    using Atoms = TiledAttentionAtoms<Exec, Compute, D>;
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+  }
+}
+
+/// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
+template <class Exec, class Score>
+void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score) {
+  visit_bulk_attention<Exec>(p, [&](auto atoms) {
+    using Atoms = decltype(atoms);
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+  });
+}
+
+/// Runs what the plan says. O has elements.
+template <class Exec, class Compute, class Score>
+void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
+  if (plan.algorithm == AttentionAlgorithm::hopper) {
+    if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float> &&
+                  (std::is_same_v<Score, score::Identity> || compiles_bulk_kernels))
+      run_attention_bulk(exec, p, score);
+    return;
+  }
+  visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score); });
+}
+
+// The library holds attention without a score functor of the caller's own: nobody compiles it again. One instance a
+// source for the wide ones.
+#define TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, COMPUTE, D)                                                        \
+  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D, score::Identity>(EXEC const&, AttentionProblem const&, \
+                                                                              score::Identity const&);
+#define TESSERA_ATTENTION_INSTANCES(EXTERN, EXEC)       \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 64)   \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 128)  \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 256)  \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 64)  \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 128) \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
+
+#define TESSERA_ATTENTION_BULK_INSTANCE(EXTERN, EXEC)                                                  \
+  EXTERN template void run_attention_bulk<EXEC, score::Identity>(EXEC const&, AttentionProblem const&, \
+                                                                 score::Identity const&);
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_INSTANCE, extern)
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every operation runs without a fence and without an allocation, and is seen by Kokkos Tools under its label.
+#include <tessera/attention.hpp>
+#include <tessera/cast.hpp>
+#include <tessera/functors.hpp>
+#include <tessera/gemm.hpp>
+#include <tessera/normalization.hpp>
+#include <tessera/quantize.hpp>
+#include <tessera/reduce.hpp>
+#include <tessera/softmax.hpp>
+#include <tessera/transform.hpp>
+
+#include "support/support.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+struct Counts {
+  int fences = 0, allocations = 0, kernels = 0;
+  std::string label;
+};
+Counts counts;
+
+namespace tools = Kokkos::Tools::Experimental;
+
+/// Counts what happens between construction and destruction.
+struct Counting {
+  tools::EventSet before = tools::get_callbacks();
+  Counting() {
+    counts = {};
+    tools::set_begin_fence_callback([](char const*, std::uint32_t, std::uint64_t*) { ++counts.fences; });
+    tools::set_allocate_data_callback(
+        [](Kokkos::Profiling::SpaceHandle, char const*, void const*, std::uint64_t) { ++counts.allocations; });
+    auto const kernel = [](char const* label, std::uint32_t, std::uint64_t*) {
+      ++counts.kernels;
+      counts.label = label;
+    };
+    tools::set_begin_parallel_for_callback(kernel);
+    tools::set_begin_parallel_reduce_callback(kernel);
+  }
+  ~Counting() { tools::set_callbacks(before); }
+};
+
+/// The second call is counted: the first may grow scratch that Kokkos keeps for the execution space.
+template <class F>
+void check_counts(char const* label, F const& f) {
+  CAPTURE(label);
+  f();
+  Kokkos::fence();
+  {
+    Counting const counting;
+    f();
+  }
+  Kokkos::fence();
+  CHECK(counts.fences == 0);
+  CHECK(counts.allocations == 0);
+  CHECK(counts.kernels >= 1);
+  CHECK_MESSAGE(contains(counts.label, label), counts.label);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("operations neither fence nor allocate", Exec, counts_id) {
+  Exec const e;
+  ViewOf<Exec, float**> a("A", 64, 64), b("B", 64, 64), c("C", 64, 64);
+  ViewOf<Exec, bf16_t**> h("H", 64, 64);
+  ViewOf<Exec, float****> q("Q", 1, 2, 40, 32), k("K", 1, 2, 40, 32), v("V", 1, 2, 40, 32), o("O", 1, 2, 40, 32);
+  ViewOf<Exec, float*> weight("weight", 64), sums("sums", 64);
+  ViewOf<Exec, e4m3_t**> narrow("narrow", 64, 64);
+  ViewOf<Exec, float**> scales("scales", 64, 1);
+  for (Algorithm algorithm :
+       {Algorithm::automatic, Algorithm::naive, Algorithm::coalesced, Algorithm::tiled, Algorithm::coarsened})
+    check_counts("tessera::gemm", [&] { gemm(e, 1, a, b, 0, c, {.algorithm = algorithm}); });
+  check_counts("tessera::attention", [&] { attention(e, o, q, k, v); });
+  check_counts("tessera::cast", [&] { cast(e, h, a); });
+  check_counts("tessera::transform", [&] { transform(e, c, fn::add{}, a, b); });
+  check_counts("tessera::reduce", [&] { reduce(e, sums, a, Reduction::sum, {.axis = 1}); });
+  check_counts("tessera::softmax", [&] { softmax(e, c, a); });
+  check_counts("tessera::log_softmax", [&] { log_softmax(e, c, a); });
+  check_counts("tessera::layer_norm", [&] { layer_norm(e, c, a, weight, weight); });
+  check_counts("tessera::rms_norm", [&] { rms_norm(e, c, a, weight); });
+  check_counts("tessera::quantize", [&] { quantize(e, narrow, scales, a, {.granularity = Granularity::tile_1x128}); });
+  check_counts("tessera::dequantize",
+               [&] { dequantize(e, c, narrow, scales, {.granularity = Granularity::tile_1x128}); });
+}
+TEST_CASE_TEMPLATE_APPLY(counts_id, Spaces);
