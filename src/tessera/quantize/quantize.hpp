@@ -1,0 +1,280 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_QUANTIZE_QUANTIZE_HPP
+#define TESSERA_QUANTIZE_QUANTIZE_HPP
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/limits.hpp>
+#include <tessera/quantize.hpp>
+#include <tessera/rowwise/operand.hpp>
+#include <tessera/rowwise/shapes.hpp>
+#include <tessera/rowwise/walk.hpp>
+
+namespace tessera::detail {
+
+using WideTypes = TypeList<bf16_t, fp16_t, float, double>;
+using QuantizedTypes = TypeList<e4m3_t, e5m2_t, std::int8_t>;
+
+/// Maxima of |x| are taken of the bits, as integers: exact in any order, and a NaN is larger than everything.
+using MagnitudeBits = std::int32_t;
+
+KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits magnitude_bits(float x) {
+  return static_cast<MagnitudeBits>(__builtin_bit_cast(std::uint32_t, x) & 0x7fffffffu);
+}
+
+/// The one canonical NaN in place of whichever had the largest payload.
+KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits canonical(MagnitudeBits bits) {
+  return bits > 0x7f800000 ? 0x7fffffff : bits;
+}
+
+KOKKOS_FORCEINLINE_FUNCTION float scale_of(MagnitudeBits amax, float largest) {
+  constexpr float smallest = 1.17549435e-38f;  // 2^-126
+  if (amax == 0) return 1.0f;
+  if (amax > 0x7f800000) return __builtin_bit_cast(float, MagnitudeBits{0x7fffffff});
+  float const scale = __builtin_bit_cast(float, amax) / largest;
+  return scale < smallest ? smallest : scale;
+}
+
+/// *to = max(*to, amax) among the teams; looks before it writes, as few tiles raise the maximum.
+KOKKOS_FORCEINLINE_FUNCTION void raise(float* to, MagnitudeBits amax) {
+  auto* const bits = reinterpret_cast<MagnitudeBits*>(to);
+  if (amax > Kokkos::atomic_load(bits)) Kokkos::atomic_max(bits, amax);
+}
+
+template <class Walk>
+KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits tile_amax(Walk& tile, Operand const& in) {
+  auto const load = [&](std::int64_t p) { tile.template load<WideTypes>(in, p, tile.x, 0.0f); };
+  return canonical(tile.template reduce<Larger>(MagnitudeBits{0}, load, [](float x) { return magnitude_bits(x); }));
+}
+
+struct ClearAmax {
+  float* amax;
+  KOKKOS_FUNCTION void operator()(std::int64_t) const { *amax = 0; }
+};
+
+/// Turns the maximum over the matrix into its scale; the two may be the same number.
+struct FinishScale {
+  float const* amax;
+  float* scale;
+  float largest;
+  KOKKOS_FUNCTION void operator()(std::int64_t) const { *scale = scale_of(magnitude_bits(*amax), largest); }
+};
+
+template <class Exec, class Shape>
+struct AmaxKernel {
+  TileGrid grid;
+  Operand in;
+  float* amax;
+  std::int64_t tiles = 0, tiles_a_team = 1;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) {
+      MagnitudeBits const bits = tile_amax(tile, in);
+      if (tile.is_first_lane()) raise(amax, bits);
+    });
+  }
+};
+
+/// With `scale_is_given` (per_tensor) the scale is read, otherwise it is the tile's own and written.
+template <class Exec, class Shape>
+struct QuantizeKernel {
+  TileGrid grid;
+  Operand out, in, scales;
+  float* amax;  // may be absent
+  float largest;
+  bool scale_is_given;
+  std::int64_t tiles = 0, tiles_a_team = 1;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) { one_tile(tile); });
+  }
+
+  template <class Walk>
+  KOKKOS_FORCEINLINE_FUNCTION void one_tile(Walk& tile) const {
+    auto const load = [&](std::int64_t p) { tile.template load<WideTypes>(in, p, tile.x, 0.0f); };
+    auto const already_loaded = [](std::int64_t) {};
+    float scale;
+    if (scale_is_given) {
+      scale = tile.value(scales);
+      if constexpr (Shape::held) load(0);
+    } else {
+      MagnitudeBits const bits = tile_amax(tile, in);
+      scale = scale_of(bits, largest);
+      if (tile.is_first_lane()) {
+        tile.store_value(scales, scale);
+        if (amax != nullptr) raise(amax, bits);
+      }
+    }
+    auto const write = [&](std::int64_t p) {
+      tile.map([&](float x) { return x / scale; });
+      tile.template store<QuantizedTypes>(out, p);
+    };
+    if constexpr (Shape::held)
+      tile.for_each_portion(already_loaded, write);
+    else
+      tile.for_each_portion(load, write);
+  }
+};
+
+template <class Exec, class Shape>
+struct DequantizeKernel {
+  TileGrid grid;
+  Operand out, in, scales;
+  std::int64_t tiles = 0, tiles_a_team = 1;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) { one_tile(tile); });
+  }
+
+  template <class Walk>
+  KOKKOS_FORCEINLINE_FUNCTION void one_tile(Walk& tile) const {
+    float const scale = tile.value(scales);
+    tile.for_each_portion([&](std::int64_t p) { tile.template load<QuantizedTypes>(in, p, tile.x, 0.0f); },
+                          [&](std::int64_t p) {
+                            tile.map([&](float x) { return x * scale; });
+                            tile.template store<WideTypes>(out, p);
+                          });
+  }
+};
+
+// ---- from a problem to a grid and a shape
+
+using WarpShape = Shape<128, Worker::thread, true, 4, 8>;       // up to 1024 elements
+using TeamShape = Shape<256, Worker::team, true, 4, 8>;         // up to 8192
+using LongShape = Shape<512, Worker::team, false, 4, 8>;        // any number
+using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;    // 128: four elements a lane
+using SquareShape = Shape<512, Worker::team, true, 4, 8, 128>;  // 128 x 128: 32 elements a lane
+using HostSquareShape = Shape<32, Worker::thread, false, 1, 64, 128>;
+
+inline constexpr std::int64_t warp_elements = 1024, team_elements = 8192;
+
+/// f(Shape{}) for tiles of one row and n elements.
+template <class Exec, class F>
+void with_line_shape(std::int64_t n, F const& f) {
+  if constexpr (Machine<Exec>::lanes == 1) {
+    f(HostShape{});
+  } else {
+    if (n <= warp_elements)
+      f(WarpShape{});
+    else if (n <= team_elements)
+      f(TeamShape{});
+    else
+      f(LongShape{});
+  }
+}
+
+/// The grid of tiles of one row and at most 8192 elements, for work in which tiles are independent.
+inline TileGrid segment_grid(RowArray const& a) {
+  TileGrid grid = row_grid(a);
+  grid.tile_columns = grid.columns <= team_elements ? grid.columns : team_elements;
+  grid.column_tiles = grid.columns == 0 ? 0 : (grid.columns + grid.tile_columns - 1) / grid.tile_columns;
+  return grid;
+}
+
+/// The grid of the tiles that have a scale each.
+inline TileGrid scale_grid(RowArray const& in, RowArray const& scales, Granularity granularity) {
+  TileGrid grid = row_grid(in);
+  if (granularity == Granularity::tile_128x128) grid.tile_rows = quantized_tile;
+  if (granularity != Granularity::per_row) grid.tile_columns = quantized_tile;
+  grid.row_tiles = scales.extent[2];
+  grid.column_tiles = scales.extent[3];
+  return grid;
+}
+
+/// f(Shape{}) for the tiles of scale_grid.
+template <class Exec, class F>
+void with_tile_shape(Granularity granularity, std::int64_t columns, F const& f) {
+  constexpr bool host = Machine<Exec>::lanes == 1;
+  if (granularity == Granularity::tile_128x128)
+    f(std::conditional_t<host, HostSquareShape, SquareShape>{});
+  else if (granularity == Granularity::tile_1x128)
+    f(std::conditional_t<host, HostShape, Tile128Shape>{});
+  else
+    with_line_shape<Exec>(columns, f);
+}
+
+/// Elements in any order will do: puts the smaller strides last and makes one row of what is contiguous.
+inline void flatten(RowArray& a, RowArray& b) {
+  if (a.stride[2] < a.stride[3] && b.stride[2] < b.stride[3]) {
+    for (RowArray* x : {&a, &b}) {
+      std::swap(x->stride[2], x->stride[3]);
+      std::swap(x->extent[2], x->extent[3]);
+    }
+  }
+  auto const contiguous = [](RowArray const& x) { return x.stride[2] == x.extent[3] * x.stride[3]; };
+  if (contiguous(a) && contiguous(b)) {
+    for (RowArray* x : {&a, &b}) {
+      x->extent[3] *= x->extent[2];
+      x->extent[2] = 1;
+    }
+  }
+}
+
+inline float largest_of(Scalar type) {
+  return static_cast<float>(type == Scalar::e4m3   ? limits<e4m3_t>::max
+                            : type == Scalar::e5m2 ? limits<e5m2_t>::max
+                                                   : 127.0);
+}
+
+template <class Shape, class Exec>
+void start_quantize(char const* label, Exec const& exec, QuantizeProblem const& problem, TileGrid const& grid,
+                    bool scale_is_given) {
+  constexpr bool wide = Machine<Exec>::lanes > 1;
+  launch_tiles<Shape>(label, exec, grid,
+                      QuantizeKernel<Exec, Shape>{grid, operand(problem.out, grid, Shape::width, wide),
+                                                  operand(problem.in, grid, Shape::width, wide),
+                                                  operand(problem.scales, grid, Shape::width, wide), problem.amax,
+                                                  largest_of(problem.out.type), scale_is_given});
+}
+
+template <class Exec>
+void quantize_per_tensor(Exec const& exec, QuantizeProblem problem) {
+  auto* const scale = static_cast<float*>(const_cast<void*>(problem.scales.data));
+  float* const amax = problem.amax != nullptr ? problem.amax : scale;
+  flatten(problem.in, problem.out);
+  TileGrid const grid = segment_grid(problem.in);
+  for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{amax});
+  with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
+    using Shape = decltype(shape);
+    constexpr bool wide = Machine<Exec>::lanes > 1;
+    launch_tiles<Shape>("tessera::quantize::amax", exec, grid,
+                        AmaxKernel<Exec, Shape>{grid, operand(problem.in, grid, Shape::width, wide), amax});
+  });
+  for_each_index("tessera::quantize::scale", exec, 1, FinishScale{amax, scale, largest_of(problem.out.type)});
+  with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
+    start_quantize<decltype(shape)>("tessera::quantize::round", exec, problem, grid, true);
+  });
+}
+
+template <class Exec>
+void run_quantize(Exec const& exec, QuantizeProblem const& problem) {
+  if (problem.granularity == Granularity::per_tensor) return quantize_per_tensor(exec, problem);
+  if (problem.amax != nullptr) for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{problem.amax});
+  TileGrid const grid = scale_grid(problem.in, problem.scales, problem.granularity);
+  with_tile_shape<Exec>(problem.granularity, grid.columns, [&](auto shape) {
+    start_quantize<decltype(shape)>("tessera::quantize", exec, problem, grid, false);
+  });
+}
+
+template <class Exec>
+void run_dequantize(Exec const& exec, QuantizeProblem const& given) {
+  QuantizeProblem problem = given;
+  bool const tiled = problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
+  if (problem.granularity == Granularity::per_tensor) flatten(problem.in, problem.out);
+  TileGrid const grid = tiled ? scale_grid(problem.in, problem.scales, problem.granularity) : segment_grid(problem.in);
+  with_tile_shape<Exec>(problem.granularity, grid.tile_columns, [&](auto shape) {
+    using Shape = decltype(shape);
+    constexpr bool wide = Machine<Exec>::lanes > 1;
+    auto const tiles = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
+    launch_tiles<Shape>(
+        "tessera::dequantize", exec, grid,
+        DequantizeKernel<Exec, Shape>{grid, tiles(problem.out), tiles(problem.in), tiles(problem.scales)});
+  });
+}
+
+}  // namespace tessera::detail
+
+#endif
