@@ -71,8 +71,8 @@ void check_gemm(GemmReference const& r, std::vector<TC> const& c, int k) {
     double const allowed = bound + u_c * (std::fabs(r.c[i]) + bound) + subnormal_roundoff<TC>();
     double const error = std::fabs(to_double(c[i]) - r.c[i]);
     double const ratio =
-        error <= allowed ? (allowed > 0 ? error / allowed : 0) : (allowed > 0 ? error / allowed : INFINITY);
-    if (!(ratio <= worst)) worst = ratio, at = i;
+        error == 0 ? 0 : (error <= allowed ? error / allowed : (allowed > 0 ? error / allowed : INFINITY));
+    if (std::isnan(ratio) || ratio > worst) worst = std::isnan(ratio) ? INFINITY : ratio, at = i;
   }
   CAPTURE(at);
   CHECK(worst <= 1.0);

@@ -13,8 +13,10 @@
 // A fragment lives in registers only while every index into it is a constant: its loops must unroll on a GPU.
 #if defined(__CUDACC__)
 #define TESSERA_UNROLL _Pragma("unroll")
+#define TESSERA_UNROLL_8 _Pragma("unroll 8")
 #else
 #define TESSERA_UNROLL
+#define TESSERA_UNROLL_8
 #endif
 
 // Plain loops over team scratch and registers: valid on any Kokkos backend and the reference for every other.
@@ -35,6 +37,24 @@ struct Threads {
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, Machine<Exec>::lanes), [&](int i) { lane = i; });
     index = team.team_rank() * Machine<Exec>::lanes + lane;
   }
+};
+
+/// Kokkos::Max starts from the smallest finite number; the maximum of nothing, and of -inf alone, is -inf.
+template <class T>
+class Maximum {
+ public:
+  using reducer = Maximum;
+  using value_type = T;
+  using result_view_type = Kokkos::View<T, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>;
+
+  KOKKOS_FUNCTION explicit Maximum(T& value) : value_(&value) {}
+  KOKKOS_FUNCTION void join(T& to, T const& from) const { to = from > to ? from : to; }
+  KOKKOS_FUNCTION void init(T& value) const { value = -Kokkos::Experimental::infinity_v<T>; }
+  KOKKOS_FUNCTION T& reference() const { return *value_; }
+  KOKKOS_FUNCTION result_view_type view() const { return result_view_type(value_); }
+
+ private:
+  T* value_;
 };
 
 /// A tile with the contracted index outermost: every k holds its rows side by side. The extra column keeps transposing
@@ -237,7 +257,7 @@ struct Atoms : Sizes {
         Compute m = rows.v[i];
         TESSERA_UNROLL
         for (int j = 0; j < Accumulator<M, N>::cols; ++j) m = acc.v[i][j] > m ? acc.v[i][j] : m;
-        rows.v[i] = combine<Kokkos::Max<Compute>>(m);
+        rows.v[i] = combine<Maximum<Compute>>(m);
       }
     }
     template <int M, int N>
@@ -277,6 +297,7 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) const {
       constexpr int rows = Accumulator<M, N>::rows, cols = Accumulator<M, N>::cols;
       if (!add) clear(acc);
+      TESSERA_UNROLL_8  // scratch is read ahead of its use
       for (int k = 0; k < K; ++k) {
         Compute right[cols];
         TESSERA_UNROLL

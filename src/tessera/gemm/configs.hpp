@@ -9,7 +9,7 @@ namespace tessera::detail {
 /// One element of C a thread, as tiling is taught: 32 x 32 threads fill a team, and scratch serves each element 32
 /// times.
 struct GemmTiled {
-  static constexpr int BM = 32, BN = 32, BK = 32, depth = 1;
+  static constexpr int BM = 32, BN = 32, BK = 64, depth = 1;  // two elements loaded a thread between barriers
   static constexpr int thread_rows = 32, thread_cols = 32;
   static constexpr int teams_at_once = 2;  // one loads while the other multiplies
 };
