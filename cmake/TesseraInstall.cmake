@@ -19,4 +19,5 @@ configure_package_config_file(cmake/TesseraConfig.cmake.in "${PROJECT_BINARY_DIR
                               INSTALL_DESTINATION "${package_directory}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake" COMPATIBILITY SameMajorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/TesseraConfig.cmake" "${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/TesseraHopper.cmake"
         DESTINATION "${package_directory}")

@@ -3,6 +3,8 @@
 #
 # The library, and what the project's own executables share with it.
 
+include("${CMAKE_CURRENT_LIST_DIR}/TesseraHopper.cmake")
+
 # Tessera_CUDA_ARCHITECTURES, from Kokkos' where it is not set: sm_90 means sm_90a, which has wgmma and setmaxnreg.
 macro(tessera_choose_cuda_architectures)
   if("Cuda" IN_LIST Tessera_KOKKOS_SPACES)

@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_TESSERA_HPP
+#define TESSERA_TESSERA_HPP
+
+/// \file
+/// Everything. A source that uses one operation compiles faster with that operation's header alone.
+
+#include <tessera/attention.hpp>
+#include <tessera/cast.hpp>
+#include <tessera/functors.hpp>
+#include <tessera/gemm.hpp>
+#include <tessera/limits.hpp>
+#include <tessera/model.hpp>
+#include <tessera/normalization.hpp>
+#include <tessera/philox.hpp>
+#include <tessera/quantize.hpp>
+#include <tessera/reduce.hpp>
+#include <tessera/softmax.hpp>
+#include <tessera/transform.hpp>
+#include <tessera/version.hpp>
+
+#endif
