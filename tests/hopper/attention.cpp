@@ -20,7 +20,7 @@ void run_case(AttentionShape z, bool causal, Score const& functor, Visible const
   CAPTURE(z.d_v);
   CAPTURE(causal);
   bool const heads_first = layout == AttentionLayout::bhsd;
-  auto const view = [&](char const* name, int h, int s, int d) {
+  auto const view = [&](std::string const& name, int h, int s, int d) {
     return heads_first ? ViewOf<Exec, bf16_t****>(name, z.batch, h, s, d)
                        : ViewOf<Exec, bf16_t****>(name, z.batch, s, h, d);
   };

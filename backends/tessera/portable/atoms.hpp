@@ -83,26 +83,36 @@ KOKKOS_FORCEINLINE_FUNCTION void unrolled(F const& f) {
   }
 }
 
-/// Fills R x C elements from (row, col) of a matrix, `threads` threads side by side along the contiguous index.
-template <class Compute, int R, int C, class Tile>
+/// Walks a tile of Long x Short elements, `Threads` threads side by side along Short: f(long, short). Where the threads
+/// are whole lines, a thread stays in its column and needs no division an element.
+template <int Long, int Short, int Threads, class F>
+KOKKOS_FORCEINLINE_FUNCTION void share_out(int thread, F const& f) {
+  if constexpr (Threads % Short == 0) {
+    int const s = thread % Short;
+    for (int l = thread / Short; l < Long; l += Threads / Short) f(l, s);
+  } else {
+    for (int e = thread; e < Long * Short; e += Threads) f(e / Short, e % Short);
+  }
+}
+
+/// Fills R x C elements from (row, col) of a matrix; rows from row_end and columns outside the matrix become zero.
+/// `Threads` threads lie side by side along the contiguous index.
+template <class Compute, int R, int C, int Threads, class Tile>
 KOKKOS_INLINE_FUNCTION void fill(MatrixStack const& m, Plane plane, std::int64_t row, std::int64_t col,
-                                 std::int64_t row_end, Tile& tile, int thread, int threads) {
-  bool const by_rows = m.row_stride == 1 && m.col_stride != 1;
-  std::int64_t const rows = row_end - row, cols = m.cols - col;
+                                 std::int64_t row_end, Tile& tile, int thread) {
+  auto const held = [](std::int64_t rest, int extent) { return static_cast<int>(rest < extent ? rest : extent); };
+  int const rows = held(row_end - row, R), cols = held(m.cols - col, C);
   visit_scalar<Compute>(m.type, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T const* from = static_cast<T const*>(m.data) + m.offset(plane, row, col);
-    if (by_rows) {
-      for (int e = thread; e < R * C; e += threads) {
-        int const r = e % R, c = e / R;
+    T const* const from = static_cast<T const*>(m.data) + m.offset(plane, row, col);
+    if (m.row_stride == 1 && m.col_stride != 1)
+      share_out<C, R, Threads>(thread, [&](int c, int r) {
         tile.at(r, c) = r < rows && c < cols ? Compute(from[r + c * m.col_stride]) : Compute(0);
-      }
-    } else {
-      for (int e = thread; e < R * C; e += threads) {
-        int const r = e / C, c = e % C;
+      });
+    else
+      share_out<R, C, Threads>(thread, [&](int r, int c) {
         tile.at(r, c) = r < rows && c < cols ? Compute(from[r * m.row_stride + c * m.col_stride]) : Compute(0);
-      }
-    }
+      });
   });
 }
 
@@ -178,19 +188,19 @@ struct Atoms : Sizes {
     template <int M, int K>
     KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
                                     Left<M, K>& to) const {
-      fill<Compute, M, K>(m, plane, row, col, m.rows, to, thread, thread_rows * thread_cols);
+      fill<Compute, M, K, thread_rows * thread_cols>(m, plane, row, col, m.rows, to, thread);
     }
     template <int N, int K>
     KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
                                     Right<N, K>& to) const {
-      fill<Compute, N, K>(m, plane, row, col, m.rows, to, thread, thread_rows * thread_cols);
+      fill<Compute, N, K, thread_rows * thread_cols>(m, plane, row, col, m.rows, to, thread);
     }
     /// Rows from row_end on become zero.
     template <int K, int N>
     KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
                                     RightTransposed<K, N>& to, std::int64_t row_end) const {
-      fill<Compute, K, N>(m, plane, row, col, row_end < m.rows ? row_end : m.rows, to, thread,
-                          thread_rows * thread_cols);
+      fill<Compute, K, N, thread_rows * thread_cols>(m, plane, row, col, row_end < m.rows ? row_end : m.rows, to,
+                                                     thread);
     }
   };
 

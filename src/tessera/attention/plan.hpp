@@ -32,7 +32,7 @@ inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.c
 /// f(atoms) with the configuration of the bulk pipeline for this problem.
 template <class Exec, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  bool const long_rows = !p.causal && p.k.rows >= attention_long_from;
+  bool const long_rows = p.k.rows >= (p.causal ? attention_long_causal_from : attention_long_from);
   if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, bf16_t, AttentionBulk<64, attention_short_keys>>{});
   else if (long_rows)

@@ -9,22 +9,23 @@ namespace tessera::detail {
 /// One element of C a thread, as tiling is taught: 32 x 32 threads fill a team, and scratch serves each element 32
 /// times.
 struct GemmTiled {
-  static constexpr int BM = 32, BN = 32, BK = 64, depth = 1;  // two elements loaded a thread between barriers
+  static constexpr int BM = 32, BN = 32, BK = 32, depth = 1;
   static constexpr int thread_rows = 32, thread_cols = 32;
   static constexpr int teams_at_once = 2;  // one loads while the other multiplies
 };
 
 /// Register tiles on a machine with wide teams: 8 x 8 elements a thread need 16 scratch reads for 64 products, and 64
 /// accumulators leave registers for two teams a multiprocessor.
-template <bool Host>
+template <bool Host, class Compute>
 struct GemmCoarsened {
   static constexpr int BM = 128, BN = 128, BK = 16, depth = 1;
   static constexpr int thread_rows = 16, thread_cols = 16;
+  static constexpr int teams_at_once = sizeof(Compute) > 4 ? 1 : 2;  // 64 accumulators of fp64 take 128 registers alone
 };
 /// On a CPU: both panels and the accumulator (fp32: 196 + 256 + 196 KB) in a second-level cache of 1 MB or more; each
 /// packed element serves some 200 products.
-template <>
-struct GemmCoarsened<true> {
+template <class Compute>
+struct GemmCoarsened<true, Compute> {
   static constexpr int BM = 192, BN = 256, BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };

@@ -63,7 +63,7 @@ char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p) {
 template <class Exec, class Compute, class Epilogue>
 GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   constexpr bool host = Machine<Exec>::is_host;
-  using Large = RegisterAtoms<Exec, Compute, GemmCoarsened<host>>;
+  using Large = RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>;
   using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall<host>>;
   using Tiled = ScratchAtoms<Exec, Compute, GemmTiled>;
   Algorithm wanted = options.algorithm;

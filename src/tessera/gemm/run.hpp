@@ -33,8 +33,8 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
       run_gemm_tiles<ScratchAtoms<Exec, Compute, GemmTiled>>(exec, p, epilogue);
       break;
     case Algorithm::coarsened:
-      if (plan.tile_m == GemmCoarsened<host>::BM)
-        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host>>>(exec, p, epilogue);
+      if (plan.tile_m == GemmCoarsened<host, Compute>::BM)
+        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, epilogue);
       else
         run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsenedSmall<host>>>(exec, p, epilogue);
       break;
