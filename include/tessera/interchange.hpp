@@ -66,7 +66,7 @@ requires(sizeof(Kokkos::Experimental::bhalf_t) == 2 &&
 template <class To, class From>
 KOKKOS_INLINE_FUNCTION To same_bits(From const& value) {
   static_assert(sizeof(To) == sizeof(From));
-  return __builtin_bit_cast(To, value);
+  return Kokkos::bit_cast<To>(value);
 }
 
 }  // namespace detail

@@ -20,6 +20,22 @@ constexpr typename FloatFormat<T>::bits_type cast_overflow(bool saturate) {
   return saturate ? FloatFormat<T>::max_bits : FloatFormat<T>::overflow_bits;
 }
 
+// Not bit_cast for the storage types: g++ 12 fails on it in loops that it makes SIMD code of.
+template <class T>
+KOKKOS_INLINE_FUNCTION constexpr typename FloatFormat<T>::bits_type pattern_of(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    return __builtin_bit_cast(typename FloatFormat<T>::bits_type, value);
+  else
+    return value.bits();
+}
+template <class T>
+KOKKOS_INLINE_FUNCTION constexpr T from_pattern(typename FloatFormat<T>::bits_type pattern) {
+  if constexpr (std::is_floating_point_v<T>)
+    return __builtin_bit_cast(T, pattern);
+  else
+    return T::from_bits(pattern);
+}
+
 template <class Out, class In>
 KOKKOS_INLINE_FUNCTION constexpr Out convert(In value, typename FloatFormat<Out>::bits_type overflow) {
   using Through = CastThrough<Out, In>;
@@ -27,8 +43,8 @@ KOKKOS_INLINE_FUNCTION constexpr Out convert(In value, typename FloatFormat<Out>
   if constexpr (std::is_same_v<In, Through>)
     exact = value;
   else
-    exact = widen_bits<Through, In>(__builtin_bit_cast(typename FloatFormat<In>::bits_type, value));
-  return __builtin_bit_cast(Out, round_bits<Out>(exact, overflow));
+    exact = widen_bits<Through, In>(pattern_of(value));
+  return from_pattern<Out>(round_bits<Out>(exact, overflow));
 }
 
 }  // namespace tessera::detail
