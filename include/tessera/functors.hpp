@@ -1,0 +1,397 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_FUNCTORS_HPP
+#define TESSERA_FUNCTORS_HPP
+
+/// \file
+/// Ready functors for tessera::transform and for epilogues, and compose() which chains them and your own.
+///
+/// A functor is any trivially copyable object with a `KOKKOS_FUNCTION` call operator. The ones here take and return
+/// fp32 or fp64 (integers are computed with in fp64 where the result is no integer), hold their parameters in fp64 and
+/// use them rounded to the type of the argument. NaN in gives NaN out, also from min, max, clamp and relu; infinities
+/// give the limit of the function. Accuracy is that of the machine's elementary functions (a few units in the last
+/// place) wherever nothing else is said, and no form cancels: the tails of gelu, silu, sigmoid, softplus and elu keep
+/// their relative accuracy until they underflow.
+///
+/// A functor with a member `static constexpr bool wants_index = true` is called with the linear index of the element
+/// (std::int64_t, counted in the order of the last index first whatever the layout) before the other arguments.
+
+#include <Kokkos_Core.hpp>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tessera/element/convert.hpp>
+#include <tessera/error.hpp>
+#include <tessera/philox.hpp>
+#include <tessera/types.hpp>
+
+namespace tessera {
+
+/// True for functors that are called with the element's linear index first.
+template <class F>
+inline constexpr bool wants_index_v = [] {
+  if constexpr (requires { F::wants_index; })
+    return static_cast<bool>(F::wants_index);
+  else
+    return false;
+}();
+
+namespace detail {
+
+/// The number a real function is evaluated for.
+template <class T>
+KOKKOS_INLINE_FUNCTION constexpr auto real(T x) {
+  if constexpr (std::integral<T>)
+    return static_cast<double>(x);
+  else if constexpr (narrow_type<T>)
+    return static_cast<float>(x);
+  else
+    return x;
+}
+template <class T>
+using RealOf = decltype(real(std::declval<T>()));
+
+/// x times a factor s(x) that vanishes faster than x grows: 0, not NaN, at infinity.
+template <class T>
+KOKKOS_INLINE_FUNCTION T damped(T x, T s) {
+  return s == T(0) ? s : x * s;
+}
+
+/// 1 / (1 + exp(-x)) without overflow and with an accurate left tail.
+template <class T>
+KOKKOS_INLINE_FUNCTION T logistic(T x) {
+  T const e = Kokkos::exp(-Kokkos::abs(x));
+  T const r = T(1) / (T(1) + e);
+  return x < T(0) ? e * r : r;
+}
+
+/// Calls f with the index in front if it wants it.
+template <class F, class... T>
+KOKKOS_INLINE_FUNCTION constexpr auto call(F const& f, [[maybe_unused]] std::int64_t index, T... x) {
+  if constexpr (wants_index_v<F>)
+    return f(index, x...);
+  else
+    return f(x...);
+}
+
+/// What the next stage of a chain is given: 16- and 8-bit numbers as fp32.
+template <class T>
+KOKKOS_INLINE_FUNCTION constexpr auto stage_value(T x) {
+  if constexpr (narrow_type<T>)
+    return static_cast<float>(x);
+  else
+    return x;
+}
+
+template <class First, class... Rest>
+struct Chain {
+  static constexpr bool wants_index = wants_index_v<First> || wants_index_v<Chain<Rest...>>;
+  First first;
+  Chain<Rest...> rest;
+
+  template <class... T>
+  requires(wants_index) KOKKOS_INLINE_FUNCTION constexpr auto operator()(std::int64_t index, T... x) const {
+    return call(rest, index, stage_value(call(first, index, x...)));
+  }
+  template <class... T>
+  requires(!wants_index) KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
+    return rest(stage_value(first(x...)));
+  }
+};
+
+template <class Last>
+struct Chain<Last> {
+  static constexpr bool wants_index = wants_index_v<Last>;
+  Last last;
+
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
+    return last(x...);
+  }
+};
+
+}  // namespace detail
+
+/// Chains functors in the order they are applied, first applied first: compose(f, g, h)(x...) = h(g(f(x...))). The
+/// first takes all the inputs, each other one the result before it. 16- and 8-bit results between stages are passed on
+/// as fp32. Where a stage wants the element's index, every stage that does is given it.
+///
+///     transform(exec, out, compose(fn::add{}, fn::gelu{}), x, b);   // gelu(x + b)
+template <class F, class... G>
+constexpr auto compose(F f, G... g) {
+  if constexpr (sizeof...(G) == 0)
+    return detail::Chain<F>{f};
+  else
+    return detail::Chain<F, G...>{f, compose(g...)};
+}
+
+/// The ready functors.
+namespace fn {
+
+// ---- arithmetic
+
+/// a + b + ... for one or more inputs
+struct add {
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
+    return (x + ...);
+  }
+};
+/// a * b * ... for one or more inputs
+struct multiply {
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
+    return (x * ...);
+  }
+};
+/// a - b
+struct subtract {
+  template <class T, class U>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T a, U b) const {
+    return a - b;
+  }
+};
+/// The smaller of a and b; NaN when one of them is.
+struct min {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr T operator()(T a, T b) const {
+    return a < b || a != a ? a : b;
+  }
+};
+/// The larger of a and b; NaN when one of them is.
+struct max {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+/// factor * x
+struct scale {
+  double factor = 1;
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
+    return detail::real(x) * static_cast<detail::RealOf<T>>(factor);
+  }
+};
+/// -x
+struct negate {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
+    return -x;
+  }
+};
+/// x * x
+struct square {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
+    return x * x;
+  }
+};
+/// 1 / x
+struct reciprocal {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
+    return detail::RealOf<T>(1) / detail::real(x);
+  }
+};
+/// |x|
+struct abs {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::abs(x);
+  }
+};
+/// x limited to [low, high]
+struct clamp {
+  double low = 0, high = 1;
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
+    auto const v = detail::real(x);
+    using R = detail::RealOf<T>;
+    R const raised = v < static_cast<R>(low) ? static_cast<R>(low) : v;
+    return raised > static_cast<R>(high) ? static_cast<R>(high) : raised;
+  }
+};
+
+// ---- elementary functions
+
+/// e^x
+struct exp {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::exp(detail::real(x));
+  }
+};
+/// natural logarithm; -inf at 0, NaN below
+struct log {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::log(detail::real(x));
+  }
+};
+/// sin(x), x in radians
+struct sin {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::sin(detail::real(x));
+  }
+};
+/// cos(x), x in radians
+struct cos {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::cos(detail::real(x));
+  }
+};
+/// hyperbolic tangent
+struct tanh {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::tanh(detail::real(x));
+  }
+};
+/// square root; NaN below 0
+struct sqrt {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::sqrt(detail::real(x));
+  }
+};
+/// 1 / sqrt(x); +inf at 0, NaN below
+struct rsqrt {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return Kokkos::rsqrt(detail::real(x));
+  }
+};
+
+// ---- activations
+
+/// max(x, 0)
+struct relu {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION constexpr T operator()(T x) const {
+    return x < T(0) ? T(0) : x;
+  }
+};
+/// x for x > 0, else alpha (e^x - 1)
+struct elu {
+  double alpha = 1;
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    using R = detail::RealOf<T>;
+    R const v = detail::real(x);
+    return v > R(0) ? v : static_cast<R>(alpha) * Kokkos::expm1(v);
+  }
+};
+/// 1 / (1 + e^-x)
+struct sigmoid {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    return detail::logistic(detail::real(x));
+  }
+};
+/// x sigmoid(x)
+struct silu {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    auto const v = detail::real(x);
+    return detail::damped(v, detail::logistic(v));
+  }
+};
+/// x (1 + erf(x / sqrt 2)) / 2, through erfc, which does not cancel on the left. The rounding of the argument of erfc
+/// grows with x^2: about x^2 units in the last place of the left tail.
+struct gelu {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    using R = detail::RealOf<T>;
+    R const v = detail::real(x);
+    return detail::damped(v, R(0.5) * Kokkos::erfc(v * R(-0.70710678118654752440)));
+  }
+};
+/// x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, the usual approximation of gelu (within 5e-4 of it)
+struct gelu_tanh {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    using R = detail::RealOf<T>;
+    R const v = detail::real(x);
+    R const twice = R(1.59576912160573071176) * (v + R(0.044715) * v * v * v);
+    return detail::damped(v, detail::logistic(twice));  // (1 + tanh(u)) / 2 = logistic(2u)
+  }
+};
+/// ln(1 + e^x)
+struct softplus {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
+    using R = detail::RealOf<T>;
+    R const v = detail::real(x);
+    return (v > R(0) ? v : R(0)) + Kokkos::log1p(Kokkos::exp(-Kokkos::abs(v)));
+  }
+};
+/// silu(gate) * up
+struct swiglu {
+  template <class T, class U>
+  KOKKOS_INLINE_FUNCTION auto operator()(T gate, U up) const {
+    return silu{}(gate)*up;
+  }
+};
+
+// ---- precision
+
+/// x rounded to nearest even to T (integers saturate), as fp32 for the 16- and 8-bit types and as T otherwise
+template <class T>
+struct cast {
+  template <class U>
+  KOKKOS_INLINE_FUNCTION auto operator()(U x) const {
+    return detail::stage_value(detail::round_to<T>(x));
+  }
+};
+/// x / scale rounded to nearest even to T and saturated at its largest finite number, as fp32 for the 16- and 8-bit
+/// types: storing it in a View of T is exact. `scale` multiplies it back.
+template <class T>
+struct quantize {
+  double scale = 1;
+  template <class U>
+  KOKKOS_INLINE_FUNCTION auto operator()(U x) const {
+    return detail::stage_value(detail::saturate_to<T>(detail::real(x) / static_cast<detail::RealOf<U>>(scale)));
+  }
+};
+
+// ---- random
+
+/// x / (1 - p) with probability 1 - p, else 0. The decision belongs to (seed, offset, element index): it is the same on
+/// every backend and again whenever the same three are given; use a new offset for every layer and step.
+/// Error{value}: p outside [0, 1].
+class dropout {
+ public:
+  static constexpr bool wants_index = true;
+
+  explicit dropout(double p, std::uint64_t seed, std::uint64_t offset = 0)
+      : dropped_below_(threshold(p)), factor_(p < 1 ? 1 / (1 - p) : 0), seed_(seed), offset_(offset) {}
+
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto operator()(std::int64_t index, T x) const {
+    using R = detail::RealOf<T>;
+    bool const kept = philox_word(seed_, offset_, static_cast<std::uint64_t>(index)) >= dropped_below_;
+    return kept ? detail::real(x) * static_cast<R>(factor_) : R(0);
+  }
+
+ private:
+  static std::uint64_t threshold(double p) {
+    if (!(p >= 0 && p <= 1))
+      throw Error(ErrorCode::value,
+                  "tessera::fn::dropout: the probability p must lie in [0, 1], it is " + std::to_string(p));
+    return static_cast<std::uint64_t>(p * 4294967296.0);
+  }
+
+  std::uint64_t dropped_below_;  // of the 2^32 values of a random word
+  double factor_;
+  std::uint64_t seed_, offset_;
+};
+
+}  // namespace fn
+}  // namespace tessera
+
+#endif

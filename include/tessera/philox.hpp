@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_PHILOX_HPP
+#define TESSERA_PHILOX_HPP
+
+/// \file
+/// Philox4x32-10: random numbers without a state. A counter and a key give four random words, so the number that
+/// belongs to an element is a function of its index: the same on every backend, in every order, and again in a
+/// backward pass that stores nothing. Algorithm: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random
+/// numbers: as easy as 1, 2, 3", SC 2011; it passes their known-answer vectors.
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+namespace tessera {
+
+/// Four words of 32 bits.
+using PhiloxCounter = Kokkos::Array<std::uint32_t, 4>;
+/// Two words of 32 bits.
+using PhiloxKey = Kokkos::Array<std::uint32_t, 2>;
+
+/// Four independent, uniformly distributed words for a counter and a key, by ten rounds of Philox4x32.
+KOKKOS_INLINE_FUNCTION constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
+  for (int round = 0; round < 10; ++round) {
+    std::uint64_t const p0 = std::uint64_t{0xD2511F53u} * counter[0];
+    std::uint64_t const p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = PhiloxCounter{static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(p1),
+                            static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(p0)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// The random word of element `index` in the sequence `offset` of `seed`: word index mod 4 of the counter
+/// (index / 4, offset), so that four neighbours share one evaluation.
+KOKKOS_INLINE_FUNCTION constexpr std::uint32_t philox_word(std::uint64_t seed, std::uint64_t offset,
+                                                           std::uint64_t index) {
+  std::uint64_t const group = index / 4;
+  PhiloxCounter const words =
+      philox4x32(PhiloxCounter{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32),
+                               static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)},
+                 PhiloxKey{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  auto const word = static_cast<unsigned>(index % 4);
+  // Selections and no dynamic index: an array indexed at run time would not stay in registers.
+  return word < 2 ? (word == 0 ? words[0] : words[1]) : (word == 2 ? words[2] : words[3]);
+}
+
+/// A uniform number in [0, 1) with 24 random bits, exact in fp32.
+KOKKOS_INLINE_FUNCTION constexpr float philox_uniform(std::uint64_t seed, std::uint64_t offset, std::uint64_t index) {
+  return static_cast<float>(philox_word(seed, offset, index) >> 8) * 0x1p-24f;
+}
+
+}  // namespace tessera
+
+#endif

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENT_DIMENSIONS_HPP
+#define TESSERA_ELEMENT_DIMENSIONS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <tessera/detail/array.hpp>
+
+// The loop nest that several operands share, turned on the host into the fewest and longest loops.
+namespace tessera::detail {
+
+inline constexpr int max_dimensions = 8;
+
+/// Loops, innermost first, and the stride of every operand in each (0 where it is broadcast), in elements.
+template <int Operands>
+struct Dimensions {
+  int rank = 0;
+  std::int64_t extent[max_dimensions] = {};            // (rank)
+  std::int64_t stride[Operands][max_dimensions] = {};  // (Operands, rank)
+
+  std::int64_t size() const {
+    std::int64_t n = 1;
+    for (int d = 0; d < rank; ++d) n *= extent[d];
+    return n;
+  }
+  /// Adds a loop outside the others; a loop of one step is none.
+  void add(std::int64_t steps, std::int64_t const (&strides)[Operands]) {
+    if (steps == 1) return;
+    extent[rank] = steps;
+    for (int o = 0; o < Operands; ++o) stride[o][rank] = strides[o];
+    ++rank;
+  }
+  void exchange(int a, int b) {
+    std::swap(extent[a], extent[b]);
+    for (int o = 0; o < Operands; ++o) std::swap(stride[o][a], stride[o][b]);
+  }
+  /// Every operand steps through loop `outer` as if loop `inner` just went on.
+  bool continues(int inner, int outer) const {
+    for (int o = 0; o < Operands; ++o)
+      if (stride[o][outer] != stride[o][inner] * extent[inner]) return false;
+    return true;
+  }
+  /// Orders the loops by the strides of operand 0, smallest inside, and joins those that continue one another. There is
+  /// at least one loop afterwards.
+  void collapse() {
+    for (int i = 1; i < rank; ++i)
+      for (int j = i; j > 0 && stride[0][j] < stride[0][j - 1]; --j) exchange(j, j - 1);
+    int last = 0;
+    for (int d = 1; d < rank; ++d) {
+      if (continues(last, d)) {
+        extent[last] *= extent[d];
+      } else if (++last != d) {
+        exchange(last, d);
+      }
+    }
+    if (rank == 0) {
+      extent[0] = 1;
+      for (int o = 0; o < Operands; ++o) stride[o][0] = 1;
+    }
+    rank = last + 1;
+  }
+};
+
+/// Division by a number known at launch: by multiplication where 31 bits suffice (T. Granlund, P. L. Montgomery,
+/// "Division by invariant integers using multiplication", PLDI 1994).
+struct Divisor {
+  std::int64_t by = 1;
+  std::uint32_t magic = 0, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(std::int64_t divisor) : by(divisor) {
+    if (divisor < 1 || divisor > std::numeric_limits<std::int32_t>::max()) return;
+    shift = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(divisor - 1)));
+    magic = static_cast<std::uint32_t>((((std::uint64_t{1} << shift) - static_cast<std::uint64_t>(divisor)) << 32) /
+                                           static_cast<std::uint64_t>(divisor) +
+                                       1);
+  }
+  /// n / by; `small` says that n and by are below 2^31.
+  KOKKOS_INLINE_FUNCTION std::int64_t quotient(std::int64_t n, bool small) const {
+    if (!small) return n / by;
+    auto const m = static_cast<std::uint32_t>(n);
+    auto const high = static_cast<std::uint32_t>((std::uint64_t{m} * magic) >> 32);
+    return static_cast<std::int64_t>((high + m) >> shift);
+  }
+};
+
+/// The loops' steps numbered from 0, the innermost loop cut into packs of `Width` elements. Packs start where an
+/// address suits vector accesses, so that the first and the last pack of a row may be partial.
+template <int Operands, int Width>
+struct PackSpace {
+  int rank = 0;
+  bool small = true;  // 31 bits hold every pack number
+  int head = 0;       // elements of the first pack of a row that lie before the row
+  std::int64_t inner = 0, packs = 0;
+  Divisor count[max_dimensions];                       // packs in a row, then steps of the other loops
+  std::int64_t stride[Operands][max_dimensions] = {};  // elements
+
+  /// Where a pack lies: the offset of its element 0 in each operand (before the row's start when low > 0) and its
+  /// elements [low, high) that exist.
+  struct Place {
+    std::int64_t offset[Operands];
+    int low, high;
+    KOKKOS_INLINE_FUNCTION bool full() const { return high - low == Width; }
+  };
+
+  PackSpace() = default;
+  PackSpace(Dimensions<Operands> const& dims, int misaligned)
+      : rank(dims.rank), head(misaligned), inner(dims.extent[0]) {
+    std::int64_t const row = inner > 0 ? (inner + head + Width - 1) / Width : 0;
+    packs = row;
+    count[0] = Divisor(row);
+    for (int d = 0; d < rank; ++d) {
+      if (d > 0) {
+        packs *= dims.extent[d];
+        count[d] = Divisor(dims.extent[d]);
+      }
+      for (int o = 0; o < Operands; ++o) stride[o][d] = dims.stride[o][d];
+    }
+    small = packs <= std::numeric_limits<std::int32_t>::max();
+  }
+
+  KOKKOS_INLINE_FUNCTION Place place(std::int64_t pack) const {
+    Place at;
+    for (int o = 0; o < Operands; ++o) at.offset[o] = 0;
+    std::int64_t left = pack, first = 0;
+    for (int d = 0; d < rank; ++d) {
+      // The outermost loop takes what is left.
+      std::int64_t const above = d + 1 < rank ? count[d].quotient(left, small) : 0;
+      std::int64_t step = left - above * count[d].by;
+      if (d == 0) step = first = step * Width - head;
+      for (int o = 0; o < Operands; ++o) at.offset[o] += step * stride[o][d];
+      left = above;
+    }
+    at.low = first < 0 ? static_cast<int>(-first) : 0;
+    at.high = inner - first < Width ? static_cast<int>(inner - first) : Width;
+    return at;
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif

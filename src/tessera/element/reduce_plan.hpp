@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENT_REDUCE_PLAN_HPP
+#define TESSERA_ELEMENT_REDUCE_PLAN_HPP
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include <tessera/element/reduce.hpp>
+
+// From a ReduceProblem to launches.
+namespace tessera::detail {
+
+/// Tuning numbers; none depends on the machine's size, so that the order of the additions does not either.
+struct ReduceTuning {
+  static constexpr std::int64_t packs_per_lane = 4;      // loads in flight of a lane
+  static constexpr std::int64_t part_elements = 16384;   // a team's start must not cost more than its work
+  static constexpr std::int64_t teams = 2048;            // a few waves on the largest machines
+  static constexpr std::int64_t round_elements = 16384;  // the same for a core
+  static constexpr std::int64_t neighbours = 32;         // packs across that make whole cache lines
+};
+
+inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+inline std::int64_t power_of_two_up(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+}
+inline std::int64_t power_of_two_down(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+}
+
+/// One pass: collapsed loops, the direction of the packs, and how teams share the work.
+struct ReducePass {
+  Dimensions<2> kept;
+  Dimensions<1> reduced;
+  bool along = true;
+  std::int64_t outputs = 0, elements = 0;  // results; elements of each
+  ReduceShape shape;
+
+  ReducePass(ReduceProblem const& problem, bool is_core, int width, bool may_split)
+      : kept(problem.kept), reduced(problem.reduced) {
+    kept.collapse();
+    reduced.collapse();
+    outputs = kept.size();
+    elements = reduced.size();
+    if (outputs == 0) return;
+    along = outputs == 1 || reduced.rank > 1 || reduced.stride[0][0] <= kept.stride[0][0];
+    if (elements == 1) along = false;
+    std::int64_t const slots =
+        along ? outputs : divide_up(kept.extent[0], width) * (outputs / kept.extent[0]);  // outputs or packs of them
+    std::int64_t const row = reduced.extent[0];
+    std::int64_t const steps = !along ? elements : row > 0 ? divide_up(row, width) * (elements / row) : 0;
+    constexpr std::int64_t threads = ReduceShape::threads;
+    std::int64_t lanes = 1, at_once = 1;
+    if (!is_core) {
+      std::int64_t const busy = power_of_two_down(steps / ReduceTuning::packs_per_lane);
+      std::int64_t const room = along ? threads : threads / std::min(ReduceTuning::neighbours, power_of_two_up(slots));
+      lanes = std::min(busy, room);
+      at_once = std::min(threads / lanes, power_of_two_up(slots));
+    } else {
+      std::int64_t const work = std::max<std::int64_t>(1, elements * (along ? 1 : width));
+      shape.rounds = static_cast<int>(std::clamp<std::int64_t>(ReduceTuning::round_elements / work, 1, 4096));
+    }
+    shape.lanes = static_cast<int>(lanes);
+    shape.outputs = static_cast<int>(at_once);
+    shape.groups = divide_up(slots, at_once * shape.rounds);
+    if (may_split) split(steps);
+    shape.part_steps = divide_up(divide_up(steps, shape.parts), lanes) * lanes;
+  }
+
+ private:
+  void split(std::int64_t steps) {
+    std::int64_t const share = outputs * elements / shape.groups / ReduceTuning::part_elements;
+    std::int64_t const room = ReduceTuning::teams / shape.groups;
+    shape.parts = std::max<std::int64_t>(1, std::min({share, room, steps / shape.lanes}));
+  }
+};
+
+/// Do packs of `width` elements of `in` lie at aligned addresses for all the steps of these loops, the first of which
+/// is the packs' own?
+template <int A, int B>
+bool has_aligned_packs(void const* in, std::size_t alignment, int width, Dimensions<A> const& own,
+                       Dimensions<B> const& other) {
+  bool good = own.stride[0][0] == 1 && reinterpret_cast<std::uintptr_t>(in) % alignment == 0;
+  for (int d = 1; d < own.rank; ++d) good = good && own.stride[0][d] % width == 0;
+  for (int d = 0; d < other.rank; ++d) good = good && (other.extent[d] == 1 || other.stride[0][d] % width == 0);
+  return good;
+}
+
+template <class Exec, class In, class A>
+void launch_pass(char const* label, Exec const& exec, ReduceProblem const& problem, ReducePass const& pass,
+                 StepKind step, ReduceOutput const& out) {
+  constexpr int width = reduce_width<Exec, In>;
+  constexpr std::size_t alignment = pack_alignment<In, width>();
+  ReduceKernel<Exec, In, A> const kernel{
+      {static_cast<In const*>(problem.in), out, pass.shape, pass.along,
+       pass.along ? has_aligned_packs(problem.in, alignment, width, pass.reduced, pass.kept)
+                  : has_aligned_packs(problem.in, alignment, width, pass.kept, pass.reduced),
+       PackSpace<2, 1>(pass.kept, 0), PackSpace<1, width>(pass.reduced, 0), PackSpace<2, width>(pass.kept, 0),
+       pass.elements, pass.reduced.stride[0][0]},
+      step};
+  launch<ReduceShape::threads>(label, exec, pass.shape.groups * pass.shape.parts, kernel.data.scratch(), kernel);
+}
+
+/// How an operation is made of steps: over the elements, over the results of parts, and at the end.
+struct ReduceRecipe {
+  StepKind step, join;
+  Closing closing;
+};
+
+inline ReduceRecipe recipe(Reduction operation) {
+  switch (operation) {
+    case Reduction::sum:
+      return {StepKind::sum, StepKind::sum, Closing::none};
+    case Reduction::mean:
+      return {StepKind::sum, StepKind::sum, Closing::divide};
+    case Reduction::max:
+      return {StepKind::largest, StepKind::largest, Closing::none};
+    case Reduction::amax:
+      return {StepKind::largest_magnitude, StepKind::largest, Closing::none};
+    case Reduction::norm2:
+      break;
+  }
+  return {StepKind::sum_of_squares, StepKind::sum, Closing::root};
+}
+
+/// fp64 accumulates fp64 and integers, squares, and sums when the user asks for it.
+template <class In>
+inline constexpr bool always_fp64 = std::is_same_v<In, double> || std::integral<In>;
+template <class In>
+bool accumulates_fp64(ReduceProblem const& problem) {
+  StepKind const step = recipe(problem.operation).step;
+  return always_fp64<In> || step == StepKind::sum_of_squares || (step == StepKind::sum && problem.accumulate_fp64);
+}
+
+template <class Exec, class In>
+ReducePass first_pass(ReduceProblem const& problem) {
+  return ReducePass(problem, Machine<Exec>::lanes == 1, reduce_width<Exec, In>, true);
+}
+
+/// One pass, or two through the workspace: over the elements of each part, then over the parts.
+template <class Exec, class In, class A>
+void run_passes(Exec const& exec, ReduceProblem const& problem) {
+  ReducePass first = first_pass<Exec, In>(problem);
+  if (first.outputs == 0) return;
+  ReduceRecipe const how = recipe(problem.operation);
+  ReduceOutput const out{problem.out, problem.out_type, how.closing, static_cast<double>(first.elements)};
+  if (first.shape.parts == 1) {
+    launch_pass<Exec, In, A>("tessera::reduce", exec, problem, first, how.step, out);
+    return;
+  }
+  // Partial results: (parts, outputs), the outputs in the order of the collapsed loops.
+  ReduceProblem join = problem;
+  join.in = problem.workspace;
+  join.kept = {};
+  join.reduced = {};
+  join.reduced.add(first.shape.parts, {first.outputs});
+  std::int64_t flat = 1;
+  for (int d = 0; d < first.kept.rank; ++d) {
+    join.kept.add(first.kept.extent[d], {flat, first.kept.stride[1][d]});
+    first.kept.stride[1][d] = flat;
+    flat *= first.kept.extent[d];
+  }
+  first.shape.output_of_parts = first.outputs;
+  launch_pass<Exec, In, A>("tessera::reduce::parts", exec, problem, first, how.step,
+                           ReduceOutput{problem.workspace, scalar_of<A>, Closing::none, 1});
+  ReducePass const second(join, Machine<Exec>::lanes == 1, reduce_width<Exec, A>, false);
+  launch_pass<Exec, A, A>("tessera::reduce::join", exec, join, second, how.join, out);
+}
+
+template <class Exec, class In>
+void run_reduction_of(Exec const& exec, ReduceProblem const& problem) {
+  if (accumulates_fp64<In>(problem)) return run_passes<Exec, In, double>(exec, problem);
+  if constexpr (!always_fp64<In>) run_passes<Exec, In, float>(exec, problem);
+}
+
+template <class Exec, class In>
+std::size_t reduction_workspace_of(ReduceProblem const& problem) {
+  ReducePass const pass = first_pass<Exec, In>(problem);
+  if (pass.shape.parts == 1) return 0;
+  return static_cast<std::size_t>(pass.shape.parts * pass.outputs) * (accumulates_fp64<In>(problem) ? 8 : 4);
+}
+
+/// f.template operator()<In>() for the type with that name.
+template <class F>
+auto with_type(Scalar type, F const& f) {
+  switch (type) {
+    case Scalar::fp64:
+      return f.template operator()<double>();
+    case Scalar::fp32:
+      return f.template operator()<float>();
+    case Scalar::fp16:
+      return f.template operator()<fp16_t>();
+    case Scalar::bf16:
+      return f.template operator()<bf16_t>();
+    case Scalar::e4m3:
+      return f.template operator()<e4m3_t>();
+    case Scalar::e5m2:
+      return f.template operator()<e5m2_t>();
+    case Scalar::int8:
+      return f.template operator()<std::int8_t>();
+    case Scalar::int32:
+      return f.template operator()<std::int32_t>();
+  }
+  return f.template operator()<float>();
+}
+
+}  // namespace tessera::detail
+
+#endif

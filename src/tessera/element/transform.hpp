@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENT_TRANSFORM_HPP
+#define TESSERA_ELEMENT_TRANSFORM_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/detail/array.hpp>
+#include <tessera/element/convert.hpp>
+#include <tessera/element/dimensions.hpp>
+#include <tessera/element/leaves.hpp>
+#include <tessera/element/sharing.hpp>
+#include <tessera/functors.hpp>
+#include <tessera/launch.hpp>
+#include <tessera/portable/pack.hpp>
+
+// out = f(in...) over the loops of dimensions.hpp. Operand 0 is the output, operands 1..n are the inputs and, for a
+// functor that wants it, the last operand is the linear index: it has strides like the others and no memory.
+namespace tessera::detail {
+
+/// The operands of a transform and the loops over them.
+template <class F, class To, class... From>
+struct Elements {
+  static constexpr int inputs = static_cast<int>(sizeof...(From));
+  static constexpr bool indexed = wants_index_v<F>;
+  static constexpr int operands = 1 + inputs + (indexed ? 1 : 0);
+  using Real = detail::Real<To, From...>;
+
+  F f;
+  To* out;
+  Leaves<From const*...> in;
+
+  template <class... X>
+  KOKKOS_INLINE_FUNCTION To evaluate(std::int64_t index, X... x) const {
+    return round_to<To>(call(f, index, x...));
+  }
+};
+
+/// For machines of many threads: a thread has a few packs of Width elements, one vector access each, in flight at once.
+template <int Width, class F, class To, class... From>
+struct PackTransform {
+  using Operands = Elements<F, To, From...>;
+  using Real = typename Operands::Real;
+  using Space = PackSpace<Operands::operands, Width>;
+  using Place = typename Space::Place;
+  // 32 bytes in flight per thread hide the latency of memory; with several inputs one pack of each has them.
+  static constexpr int in_flight = Operands::inputs <= 2 ? 2 : 1;
+  static constexpr std::int64_t lanes = 32;  // neighbours, whose accesses make whole cache lines
+
+  template <class T>
+  struct Staged {
+    Pack<T, Width> pack[in_flight];  // (in_flight, Width)
+  };
+  using Stage = Leaves<Staged<From>...>;
+
+  Operands elements;
+  Space space;
+  unsigned vector;  // bit i: input i has packs at aligned addresses
+
+  PackTransform(Operands const& operands, Dimensions<Operands::operands> const& dims, int head, unsigned vector_inputs)
+      : elements(operands), space(dims, head), vector(vector_inputs) {}
+
+  std::int64_t threads() const {
+    std::int64_t const packs = lanes * in_flight;
+    return (space.packs + packs - 1) / packs * lanes;
+  }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t thread) const { run(thread, std::index_sequence_for<From...>{}); }
+
+ private:
+  template <std::size_t... I>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t thread, std::index_sequence<I...> sequence) const {
+    std::int64_t const first = thread / lanes * (lanes * in_flight) + thread % lanes;
+    [[maybe_unused]] Stage stage;
+    Place place[in_flight];
+    unroll<in_flight>([&](auto u) {
+      place[u].low = place[u].high = 0;
+      if (first + u * lanes >= space.packs) return;
+      place[u] = space.place(first + u * lanes);
+      if (place[u].full()) (load<I>(leaf<I>(stage).pack[u], place[u]), ...);
+    });
+    unroll<in_flight>([&](auto u) {
+      if (place[u].full())
+        full(place[u], leaf<I>(stage).pack[u]...);
+      else
+        partial(place[u], sequence);
+    });
+  }
+
+  template <std::size_t I, class T>
+  KOKKOS_INLINE_FUNCTION void load(Pack<T, Width>& pack, Place const& at) const {
+    T const* const from = leaf<I>(elements.in) + at.offset[I + 1];
+    std::int64_t const by = space.stride[I + 1][0];
+    if (Width == 1 || (vector >> I & 1) != 0) {
+      pack = load_pack<Width>(from);
+    } else if (by == 0) {
+      T const x = *from;
+      unroll<Width>([&](auto j) { pack[j] = x; });
+    } else {
+      unroll<Width>([&](auto j) { pack[j] = from[j * by]; });
+    }
+  }
+
+  KOKKOS_INLINE_FUNCTION std::int64_t index(Place const& at, int j) const {
+    if constexpr (Operands::indexed)
+      return at.offset[Operands::operands - 1] + j * space.stride[Operands::operands - 1][0];
+    else
+      return 0;
+  }
+
+  KOKKOS_INLINE_FUNCTION void full(Place const& at, Pack<From, Width> const&... x) const {
+    Pack<To, Width> result;
+    unroll<Width>([&](auto j) { result[j] = elements.evaluate(index(at, j), widen<Real>(x[j])...); });
+    store_pack(elements.out + at.offset[0], result);
+  }
+
+  /// The ends of a row, element by element.
+  template <std::size_t... I>
+  KOKKOS_INLINE_FUNCTION void partial(Place const& at, std::index_sequence<I...>) const {
+    for (int j = at.low; j < at.high; ++j)
+      elements.out[at.offset[0] + j * space.stride[0][0]] = elements.evaluate(
+          index(at, j), widen<Real>(leaf<I>(elements.in)[at.offset[I + 1] + j * space.stride[I + 1][0]])...);
+  }
+};
+
+/// For machines of few threads with vector units: a thread has a run of elements and works on it in strips, gathered
+/// and converted into arrays that loops vectorise over and that stay in the first-level cache.
+template <class F, class To, class... From>
+struct RunTransform {
+  using Operands = Elements<F, To, From...>;
+  using Real = typename Operands::Real;
+  static constexpr int operands = Operands::operands;
+  static constexpr int strip = 256;          // 8 inputs of fp32 take 8 KB
+  static constexpr std::int64_t run = 4096;  // elements per index, so that the start of a run costs nothing
+
+  template <class T>
+  struct Strip {
+    T value[strip];  // (strip)
+  };
+
+  Operands elements;
+  Dimensions<operands> dims;
+  std::int64_t total;
+
+  RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), total(d.size()) {}
+
+  std::int64_t threads() const { return (total + run - 1) / run; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
+    std::int64_t left = total - thread * run < run ? total - thread * run : run;
+    std::int64_t at[max_dimensions], offset[operands] = {};
+    std::int64_t rest = thread * run;
+    for (int d = 0; d < dims.rank; ++d) {
+      at[d] = rest % dims.extent[d];
+      rest /= dims.extent[d];
+      for (int o = 0; o < operands; ++o) offset[o] += at[d] * dims.stride[o][d];
+    }
+    while (left > 0) {
+      std::int64_t const row = dims.extent[0] - at[0];
+      int const n = static_cast<int>(row < strip ? (row < left ? row : left) : (left < strip ? left : strip));
+      work(n, offset, std::index_sequence_for<From...>{});
+      left -= n;
+      advance(n, at, offset);
+    }
+  }
+
+ private:
+  KOKKOS_FUNCTION void advance(int n, std::int64_t* at, std::int64_t* offset) const {
+    at[0] += n;
+    for (int o = 0; o < operands; ++o) offset[o] += n * dims.stride[o][0];
+    for (int d = 0; d + 1 < dims.rank && at[d] == dims.extent[d]; ++d) {
+      at[d] = 0;
+      ++at[d + 1];
+      for (int o = 0; o < operands; ++o) offset[o] += dims.stride[o][d + 1] - dims.extent[d] * dims.stride[o][d];
+    }
+  }
+
+  /// Input elements as the functor takes them: where they are if that is their stored form, else copied to `strip`.
+  template <class T>
+  KOKKOS_FUNCTION static Widened<Real, T> const* gather(int n, T const* from, std::int64_t by,
+                                                        Strip<Widened<Real, T>>& copy) {
+    if constexpr (std::is_same_v<T, Widened<Real, T>>) {
+      if (by == 1) return from;
+    }
+    if (by == 1) {
+      for (int j = 0; j < n; ++j) copy.value[j] = widen<Real>(from[j]);
+    } else if (by == 0) {
+      auto const x = widen<Real>(*from);
+      for (int j = 0; j < n; ++j) copy.value[j] = x;
+    } else {
+      for (int j = 0; j < n; ++j) copy.value[j] = widen<Real>(from[j * by]);
+    }
+    return copy.value;
+  }
+
+  template <std::size_t... I>
+  KOKKOS_FUNCTION void work(int n, std::int64_t const* offset, std::index_sequence<I...>) const {
+    [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
+    // The result goes through an array of its own: the output may be one of the inputs, which must not stop the
+    // compiler from vectorising.
+    Strip<To> result;
+    std::int64_t first = 0, by = 0;
+    if constexpr (Operands::indexed) {
+      first = offset[operands - 1];
+      by = dims.stride[operands - 1][0];
+    }
+    apply(n, first, by, result.value,
+          gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
+    To* const to = elements.out + offset[0];
+    std::int64_t const out_by = dims.stride[0][0];
+    if (out_by == 1)
+      for (int j = 0; j < n; ++j) to[j] = result.value[j];
+    else
+      for (int j = 0; j < n; ++j) to[j * out_by] = result.value[j];
+  }
+
+  template <class... X>
+  KOKKOS_FUNCTION void apply(int n, std::int64_t first, std::int64_t by, To* KOKKOS_RESTRICT result,
+                             X const*... x) const {
+    for (int j = 0; j < n; ++j) result[j] = elements.evaluate(first + j * by, x[j]...);
+  }
+};
+
+/// The strides of an input seen in the output's index space: aligned at the last dimension, 0 where it is broadcast.
+template <class T, int Rank, class U, int OutRank>
+Array<T, OutRank> broadcast(char const* op, std::string const& name, Array<T, Rank> const& in,
+                            Array<U, OutRank> const& out) {
+  Array<T, OutRank> seen;
+  seen.data = in.data;
+  constexpr int missing = OutRank - Rank;
+  for (int d = 0; d < OutRank; ++d) {
+    std::int64_t const extent = d < missing ? 1 : in.extent[d - missing];
+    if (extent != out.extent[d] && extent != 1)
+      throw Error(ErrorCode::extent, std::string(op) + ": extent " + std::to_string(d - missing) + " of " + name + " " +
+                                         shape(in) + " is neither 1 nor extent " + std::to_string(d) + " of out " +
+                                         shape(out));
+    seen.extent[d] = out.extent[d];
+    seen.stride[d] = extent == 1 ? 0 : in.stride[d - missing];
+  }
+  return seen;
+}
+
+template <class T, int Rank, class U, int OutRank>
+Array<T, OutRank> checked_input(char const* op, std::string const& name, Array<T, Rank> const& in,
+                                Array<U, OutRank> const& out) {
+  auto const seen = broadcast(op, name, in, out);
+  check_data(op, name.c_str(), in);
+  if constexpr (sizeof(T) == sizeof(U))
+    if (same_elements(out, seen)) return seen;
+  check_shares_nothing(op, "out", out, name, in);
+  return seen;
+}
+
+/// Launches packs of Width elements, or single elements when the output does not suit packs. Which inputs do is said
+/// at run time.
+template <class Exec, class F, class To, class... From>
+void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> const& elements,
+                  Dimensions<Elements<F, To, From...>::operands> const& dims, void const* const* data,
+                  std::size_t const* bytes) {
+  constexpr int width = common_pack_size<To, From...>();
+  auto const suits = [&](int o) {
+    if (dims.stride[o][0] != 1) return false;
+    for (int d = 1; d < dims.rank; ++d)
+      if (dims.stride[o][d] % width != 0) return false;
+    return reinterpret_cast<std::uintptr_t>(data[o]) % bytes[o] == 0;
+  };
+  auto const misaligned = [&](int o) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(data[o]) / bytes[o] % width);
+  };
+  if (width > 1 && suits(0) && dims.extent[0] >= width) {
+    int const head = misaligned(0);
+    unsigned vector = 0;
+    for (int i = 0; i < static_cast<int>(sizeof...(From)); ++i)
+      if (suits(i + 1) && misaligned(i + 1) == head) vector |= 1u << i;
+    PackTransform<width, F, To, From...> const packs(elements, dims, head, vector);
+    for_each_index(op, exec, packs.threads(), packs);
+  } else {
+    PackTransform<1, F, To, From...> const single(elements, dims, 0, 0);
+    for_each_index(op, exec, single.threads(), single);
+  }
+}
+
+template <class Exec, class F, class To, int Rank, class... From, int... Ranks>
+void transform(Exec const& exec, Array<To, Rank> const& out, F const& f, Array<From, Ranks> const&... in) {
+  static constexpr char const* op = "tessera::transform";
+  using Operands = Elements<F, To, std::remove_cv_t<From>...>;
+  check_data(op, "out", out);
+  check_writable(op, "out", out);
+  int number = 0;
+  [[maybe_unused]] auto const name = [&] { return "input " + std::to_string(number++); };
+  using Seen = Leaves<Array<From, Rank>...>;
+  Seen const seen = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return Seen{Leaf<I, Array<From, Rank>>{checked_input(op, name(), in, out)}...};
+  }
+  (std::index_sequence_for<From...>{});
+  if (out.size() == 0) return;
+
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    Dimensions<Operands::operands> dims;
+    std::int64_t linear = 1;
+    for (int d = Rank - 1; d >= 0; --d) {
+      std::int64_t const strides[] = {out.stride[d], leaf<I>(seen).stride[d]..., linear};
+      std::int64_t used[Operands::operands];
+      for (int o = 0; o < Operands::operands; ++o) used[o] = strides[o];
+      dims.add(out.extent[d], used);
+      linear *= out.extent[d];
+    }
+    dims.collapse();
+    Operands const elements{f, out.data, {Leaf<I, std::remove_cv_t<From> const*>{in.data}...}};
+    if constexpr (Machine<Exec>::lanes == 1) {
+      RunTransform<F, To, std::remove_cv_t<From>...> const runs(elements, dims);
+      for_each_index(op, exec, runs.threads(), runs);
+    } else {
+      void const* const data[] = {out.data, in.data...};
+      std::size_t const bytes[] = {sizeof(To), sizeof(From)...};
+      launch_packs(op, exec, elements, dims, data, bytes);
+    }
+  }
+  (std::index_sequence_for<From...>{});
+}
+
+}  // namespace tessera::detail
+
+#endif
