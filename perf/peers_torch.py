@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The Tessera authors
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PyTorch's figures for the operations of the benchmarks, in the same JSON: matmul, scaled_dot_product_attention by
+backend, row and element operations eager and compiled.
+
+    perf/peers_torch.py --output perf/results/h200/torch.json [--device cuda|cpu] [--only gemm,attention_fwd] [--seconds 0.3]
+"""
+import argparse
+import datetime
+import json
+import math
+import platform
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+TYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Timer:
+    """Medians; the caches are written over between the samples."""
+
+    def __init__(self, device, seconds):
+        self.cuda, self.seconds = device == "cuda", seconds
+        self.flushed = torch.empty(256 << 20 if self.cuda else 64 << 20, dtype=torch.uint8, device=device)
+
+    def once(self, run, calls):
+        self.flushed.zero_()
+        if not self.cuda:
+            begin = time.perf_counter()
+            for _ in range(calls):
+                run()
+            return (time.perf_counter() - begin) / calls
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            run()
+        end.record()
+        end.synchronize()
+        return 1e-3 * begin.elapsed_time(end) / calls
+
+    def graph(self, run, calls):
+        """Small cases are replayed as a graph, like ours: the host's launches do not count."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            run()
+        torch.cuda.current_stream().wait_stream(side)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            for _ in range(calls):
+                run()
+        return captured.replay
+
+    def median(self, run):
+        for _ in range(3):
+            run()
+        estimate = self.once(run, 1)
+        calls, launch = 1, run
+        if self.cuda and estimate < 40e-6:  # launched from Python, 20 µs of work look like more
+            calls = 20
+            launch = self.graph(run, calls)
+        elif not self.cuda:
+            calls = max(1, int(2e-3 / estimate))
+        repeat = min(100, max(3, int(self.seconds / (estimate * calls))))
+        divisor = calls if launch is not run else 1
+        samples = [self.once(launch, 1 if launch is not run else calls) / divisor for _ in range(repeat)]
+        return statistics.median(samples), repeat, calls
+
+
+def gemm_cases(cuda):
+    sizes = [(n, n, n) for n in ((1024, 2048, 4096, 8192) if cuda else (512, 1024))]
+    if cuda:
+        sizes += [(64, 8192, 8192), (256, 8192, 8192), (2048, 28672, 8192), (4096, 8192, 28672), (4097, 1280, 5120),
+                  (2047, 2049, 2051)]
+    for name in ("bf16", "fp16", "fp32", "fp64") if cuda else ("fp32", "fp64", "bf16"):
+        for m, n, k in sizes:
+            def prepare(m=m, n=n, k=k, dtype=TYPES[name], **_):
+                a, b = random(m, k, dtype), random(n, k, dtype)
+                c = torch.empty(m, n, dtype=dtype, device=a.device)
+                return lambda: torch.mm(a, b.t(), out=c)
+            yield f"gemm/{{}}/{name}/NT/{m}x{n}x{k}/torch", {"flops": 2.0 * m * n * k}, prepare
+
+
+def attention_cases(cuda):
+    kinds = {"torch_cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
+    kinds = kinds if cuda else {"torch": None}
+    shapes = [(16384 // s, 2048 // d, 2048 // d, s, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
+    shapes += [(16, 16, 16, 777, 777, 128), (16, 32, 8, 1, 8192, 128)]
+    shapes = shapes if cuda else [(1, 4, 4, 512, 512, 64), (1, 8, 2, 512, 512, 128)]
+    for name in ("bf16",) if cuda else ("fp32", "bf16"):
+        for b, hq, hkv, sq, sk, d in shapes:
+            for causal in (False, True):
+                for implementation, backend in kinds.items():
+                    def prepare(b=b, hq=hq, hkv=hkv, sq=sq, sk=sk, d=d, causal=causal, backend=backend,
+                                dtype=TYPES[name], **_):
+                        q, k, v = random(b, hq, sq, d, dtype), random(b, hkv, sk, d, dtype), random(b, hkv, sk, d, dtype)
+                        # PyTorch aligns the mask at the top left: one query of many keys sees them all in ours.
+                        options = {"is_causal": causal and sq == sk, "enable_gqa": hq != hkv}
+
+                        def run():
+                            if backend is None:
+                                return F.scaled_dot_product_attention(q, k, v, **options)
+                            with sdpa_kernel(backend):
+                                return F.scaled_dot_product_attention(q, k, v, **options)
+                        return run
+                    pairs = sq * sk - sq * sq / 2 if causal else sq * sk
+                    shape = f"B{b}Hq{hq}Hkv{hkv}Sq{sq}Sk{sk}D{d}"
+                    yield (f"attention_fwd/{{}}/{name}/{'causal' if causal else 'full'}/{shape}/{implementation}",
+                           {"flops": 4.0 * b * hq * pairs * d}, prepare)
+
+
+def row_cases(cuda):
+    def sin2_cos2(x, w, b, r): return torch.sin(x) ** 2 + torch.cos(x) ** 2
+    def gelu_bias(x, w, b, r): return F.gelu(x + b)
+    def elu(x, w, b, r): return F.elu(x)
+    def sum_rows(x, w, b, r): return x.sum(-1)
+    def softmax(x, w, b, r): return torch.softmax(x, -1)
+    def layer_norm(x, w, b, r): return F.layer_norm(x, x.shape[-1:], w, b)
+    def rms_norm(x, w, b, r): return F.rms_norm(x, x.shape[-1:], w, 1e-5)
+    def residual(x, w, b, r):
+        s = x + r
+        return F.rms_norm(s, x.shape[-1:], w, 1e-5), s
+    # name, function, tensors moved
+    table = [("transform", "sin2_cos2", sin2_cos2, 2), ("transform", "gelu_bias", gelu_bias, 2), ("transform", "elu", elu, 2),
+             ("reduce", "sum_rows", sum_rows, 1), ("softmax", "rows", softmax, 2), ("layer_norm", "weight", layer_norm, 2),
+             ("rms_norm", "weight", rms_norm, 2), ("rms_norm", "residual", residual, 4)]
+    sizes = [(16384, 4096), (65536, 8192), (262144, 64), (512, 131072)] if cuda else [(1024, 4096)]
+    for rows, columns in sizes:
+        for name in ("fp32", "bf16"):
+            for operation, variant, function, moved in table:
+                for implementation in ("torch", "torch_compile"):
+                    def prepare(rows=rows, columns=columns, function=function, compiled=implementation != "torch",
+                                dtype=TYPES[name], **_):
+                        x, r = random(rows, columns, dtype), random(rows, columns, dtype)
+                        w, b = random(columns, dtype), random(columns, dtype)
+                        if compiled:
+                            torch._dynamo.reset()
+                        run = torch.compile(function) if compiled else function
+                        return lambda: run(x, w, b, r)
+                    size = torch.finfo(TYPES[name]).bits // 8
+                    yield (f"{operation}/{{}}/{name}/{variant}/{rows}x{columns}/{implementation}",
+                           {"bytes": float(moved * rows * columns * size)}, prepare)
+
+
+def random(*shape_and_type):
+    *shape, dtype = shape_and_type
+    return (torch.rand(*shape, device=random.device) * 2 - 1).to(dtype)
+
+
+def device_name(device):
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    with open("/proc/cpuinfo", encoding="utf-8") as stream:
+        names = [line.split(":", 1)[1].strip() for line in stream if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
+    parser.add_argument("--only", default="gemm,attention_fwd,rows", help="gemm, attention_fwd, rows")
+    parser.add_argument("--seconds", type=float, default=0.3)
+    arguments = parser.parse_args()
+    random.device = arguments.device
+    cuda = arguments.device == "cuda"
+    backend = "cuda" if cuda else "openmp"
+    timer = Timer(arguments.device, arguments.seconds)
+    context = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+               "device": device_name(arguments.device), "backend": backend, "torch": torch.__version__,
+               "torch_cuda": str(torch.version.cuda), "torch_cudnn": str(torch.backends.cudnn.version()),
+               "torch_threads": torch.get_num_threads()}
+    benchmarks = []
+    families = {"gemm": gemm_cases, "attention_fwd": attention_cases, "rows": row_cases}
+    for family in arguments.only.split(","):
+        for name, work, prepare in families[family](cuda):
+            name = name.format(backend)
+            try:
+                seconds, samples, calls = timer.median(prepare())
+            except (RuntimeError, NotImplementedError, torch._dynamo.exc.BackendCompilerFailed) as error:
+                print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            entry = {"name": name, "run_name": name, "run_type": "iteration", "repetitions": 1, "iterations": 1,
+                     "real_time": seconds * 1e6, "cpu_time": seconds * 1e6, "time_unit": "us", "samples": samples,
+                     "calls": calls}
+            entry.update({kind: value / seconds for kind, value in work.items()})
+            benchmarks.append(entry)
+            rate = next(iter(work.values())) / seconds
+            print(f"{name:90} {seconds * 1e6:12.1f} us {rate / 10 ** (3 * int(math.log10(rate) // 3)):8.1f} "
+                  f"{'kMGTP'[int(math.log10(rate) // 3) - 1]}{'FLOP/s' if 'flops' in work else 'B/s'}", flush=True)
+            with open(arguments.output, "w", encoding="utf-8") as stream:  # after each, so that a stop loses nothing
+                json.dump({"context": context, "benchmarks": benchmarks}, stream, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
