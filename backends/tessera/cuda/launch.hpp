@@ -14,13 +14,14 @@
 #include <string>
 
 static_assert(KOKKOS_VERSION >= 40700 && KOKKOS_VERSION < 60000,
-              "the CUDA launcher builds Kokkos' team member by hand; it was tried with Kokkos 4.7 to 5.x");
+              "the CUDA launcher builds Kokkos' team member by hand; it was tried with Kokkos 4.7 only");
 
 namespace tessera::detail {
 
 inline void cuda_check(cudaError_t status, char const* label) {
-  if (status != cudaSuccess)
-    throw std::runtime_error(std::string(label) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // the error is told here and must not be told again by the next launch
+  throw std::runtime_error(std::string(label) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
 }
 
 template <int Threads, int TeamsAtOnce, class Functor>
@@ -99,10 +100,12 @@ struct Machine<Kokkos::Cuda> {
   // Kokkos' team member reduces over a team through the first bytes of shared memory; scratch starts behind them, on
   // the 1024-byte boundary that swizzled copies need.
   static constexpr int reduce_bytes = 1024;
+  // What a kernel may declare statically counts against the same limit: Kokkos' reductions over a team do.
+  static constexpr int static_bytes = 1024;
 
   static std::size_t scratch_limit(Kokkos::Cuda const& exec) {
     return static_cast<std::size_t>(cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, exec.cuda_device())) -
-           reduce_bytes;
+           reduce_bytes - static_bytes;
   }
   static int concurrency(Kokkos::Cuda const& exec) {
     return cuda_attribute(cudaDevAttrMultiProcessorCount, exec.cuda_device());

@@ -66,6 +66,21 @@ struct PanelTile {
   KOKKOS_FORCEINLINE_FUNCTION Compute& at(int row, int k) { return v[k][row]; }
 };
 
+/// A tile with the contracted index innermost, in lines of 16-byte packs: for threads that hold few rows and read them
+/// four or two k at a time.
+template <class Compute, int Rows, int K>
+struct alignas(16) LineTile {
+  static constexpr int pack = 16 / static_cast<int>(sizeof(Compute)), pitch = K + pack;
+  struct alignas(16) Pack {
+    Compute v[pack];
+  };
+  Compute v[Rows][pitch];
+  KOKKOS_FORCEINLINE_FUNCTION Compute& at(int row, int k) { return v[row][k]; }
+  KOKKOS_FORCEINLINE_FUNCTION Pack const& pack_at(int row, int k) const {
+    return *reinterpret_cast<Pack const*>(&v[row][k]);
+  }
+};
+
 /// A tile as it lies in memory: K rows of Cols.
 template <class Compute, int K, int Cols>
 struct RowTile {
@@ -143,8 +158,10 @@ struct Atoms : Sizes {
     return m;
   }
 
+  static constexpr bool left_by_lines = !is_host && requires { Sizes::left_by_lines; };
   template <int M, int K>
-  struct Left : PanelTile<Compute, M, K, is_host> {};  // (M,K)
+  struct Left : std::conditional_t<left_by_lines, LineTile<Compute, M, K>, PanelTile<Compute, M, K, is_host>> {
+  };  // (M,K)
   template <int N, int K>
   struct Right : PanelTile<Compute, N, K, is_host> {};  // (N,K)
   template <int K, int N>
@@ -219,7 +236,10 @@ struct Atoms : Sizes {
 
     template <int M, int N, int K>
     KOKKOS_FUNCTION void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
-      product<M, N, K>(a.v, b.v, acc, add);
+      if constexpr (left_by_lines)
+        product_by_lines<M, N, K>(a, b.v, acc, add);
+      else
+        product<M, N, K>(a.v, b.v, acc, add);
     }
     template <int M, int N, int K>
     KOKKOS_FUNCTION void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc,
@@ -317,6 +337,19 @@ struct Atoms : Sizes {
           Compute const left = a[k][row(i)];
           TESSERA_UNROLL
           for (int j = 0; j < cols; ++j) acc.v[i][j] += left * right[j];
+        }
+      }
+    }
+    template <int M, int N, int K, class B>
+    KOKKOS_FUNCTION void product_by_lines(Left<M, K> const& a, B const& b, Accumulator<M, N>& acc, bool add) const {
+      constexpr int pack = Left<M, K>::pack;
+      if (!add) clear(acc);
+      TESSERA_UNROLL_8
+      for (int k = 0; k < K; k += pack) {
+        TESSERA_UNROLL
+        for (int i = 0; i < Accumulator<M, N>::rows; ++i) {
+          auto const left = a.pack_at(row(i), k);
+          unrolled<pack, Accumulator<M, N>::cols>([&](int q, int j) { acc.v[i][j] += left.v[q] * b[k + q][col(j)]; });
         }
       }
     }

@@ -11,7 +11,8 @@ namespace tessera::detail {
 struct GemmTiled {
   static constexpr int BM = 32, BN = 32, BK = 32, depth = 1;
   static constexpr int thread_rows = 32, thread_cols = 32;
-  static constexpr int teams_at_once = 2;  // one loads while the other multiplies
+  static constexpr int teams_at_once = 2;      // one loads while the other multiplies
+  static constexpr bool left_by_lines = true;  // a thread reads four k of its row of A at a time
 };
 
 /// Register tiles on a machine with wide teams: 8 x 8 elements a thread need 16 scratch reads for 64 products, and 64

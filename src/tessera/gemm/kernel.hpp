@@ -34,6 +34,7 @@ struct GemmKernel {
   Finish<Compute, Epilogue> finish;
   int tile_rows, tile_cols, mainloop;
   std::int64_t planes;
+  bool batched_a, batched_b;  // else one matrix serves the whole batch
 
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue)
       : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
@@ -43,7 +44,9 @@ struct GemmKernel {
         tile_rows(static_cast<int>((p.m() + BM - 1) / BM)),
         tile_cols(static_cast<int>((p.n() + BN - 1) / BN)),
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
-        planes(p.batch()) {
+        planes(p.batch()),
+        batched_a(p.a.inner > 1),
+        batched_b(p.b.inner > 1) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
 
@@ -63,8 +66,8 @@ struct GemmKernel {
   KOKKOS_FUNCTION int steps(Stage const*, Tile) const { return mainloop; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile t, int k) const {
-    copy(a, t.plane, t.row, std::int64_t(k) * BK, stage.a);
-    copy(b, t.plane, t.col, std::int64_t(k) * BK, stage.b);
+    copy(a, Plane{0, batched_a ? t.plane.inner : 0}, t.row, std::int64_t(k) * BK, stage.a);
+    copy(b, Plane{0, batched_b ? t.plane.inner : 0}, t.col, std::int64_t(k) * BK, stage.b);
   }
 
   template <class Math, class In>
