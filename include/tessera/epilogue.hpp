@@ -10,6 +10,8 @@
 #include <tessera/detail/array.hpp>
 #include <tessera/types.hpp>
 
+namespace tessera {
+
 /// What happens to a matrix product's accumulator before it is stored. An epilogue is a trivially copyable functor
 ///
 ///     template <class T> KOKKOS_FUNCTION T operator()(T x, std::int64_t row, std::int64_t col) const;
@@ -17,8 +19,6 @@
 /// called once for every element (row, col) of C with x = alpha·(A·B) + beta·C in the accumulator's type (fp32, or fp64
 /// for fp64 operands); what it returns is rounded to C's type. A fourth parameter, when the functor takes one, is the
 /// index in the batch. It is never called outside C.
-namespace tessera {
-
 namespace epilogue {
 
 /// Leaves the accumulator as it is.
