@@ -8,13 +8,15 @@
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <string>
 #include <tessera/cast.hpp>
-#include <tessera/cast/convert.hpp>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "../tests/reference/float_formats.hpp"
@@ -47,95 +49,132 @@ KOKKOS_INLINE_FUNCTION std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The i-th input: every pattern in turn; random patterns for fp64, whose patterns are too many.
-template <class In>
-KOKKOS_INLINE_FUNCTION BitsOf<In> input_pattern(std::uint64_t i) {
-  return static_cast<BitsOf<In>>(sizeof(In) == 8 ? mix(i) : i);
+// The elements are handled by their size here, so that there is one kernel for all types; only the casts have types.
+
+KOKKOS_INLINE_FUNCTION std::uint64_t load(unsigned char const* elements, int size, std::uint64_t i) {
+  std::uint64_t pattern = 0;
+  unsigned char const* const from = elements + i * static_cast<std::uint64_t>(size);
+  for (int byte = size - 1; byte >= 0; --byte) pattern = pattern << 8 | from[byte];
+  return pattern;
 }
 
-template <class In, class Memory>
+/// Every pattern in turn; random ones for fp64, whose patterns are too many.
 struct FillInputs {
-  Kokkos::View<In*, Memory> in;
+  unsigned char* in;
+  int size;
   std::uint64_t first, step;
   KOKKOS_FUNCTION void operator()(std::uint64_t i) const {
-    in(i) = detail::from_pattern<In>(input_pattern<In>((first + i) * step));
+    std::uint64_t const number = (first + i) * step;
+    std::uint64_t const pattern = size == 8 ? mix(number) : number;
+    unsigned char* const to = in + i * static_cast<std::uint64_t>(size);
+    for (int byte = 0; byte < size; ++byte) to[byte] = static_cast<unsigned char>(pattern >> (8 * byte));
   }
 };
 
 /// The sum over all inputs does not depend on the order, so that every backend may add as it likes.
-template <class In, class Out, class Memory>
 struct AddChecksum {
-  Kokkos::View<In*, Memory> in;
-  Kokkos::View<Out*, Memory> out;
+  unsigned char const* in;
+  unsigned char const* out;
+  int in_size, out_size;
   KOKKOS_FUNCTION void operator()(std::uint64_t i, std::uint64_t& sum) const {
-    sum += mix(mix(detail::pattern_of(in(i))) ^ detail::pattern_of(out(i)));
+    sum += mix(mix(load(in, in_size, i)) ^ load(out, out_size, i));
   }
 };
 
-template <class Exec, class In, class Out>
-void verify_piece(Exec const& exec, Kokkos::View<In*, typename Exec::memory_space> const& in,
-                  Kokkos::View<Out*, typename Exec::memory_space> const& all_out, std::string const& device,
-                  std::uint64_t reference_step, Results& results) {
+/// An element type with what the reference knows about it.
+struct Type {
+  Scalar scalar;
+  double (*decode)(std::uint64_t pattern);
+  std::uint64_t (*nearest)(double x, bool saturate);
+  int size() const { return static_cast<int>(size_of(scalar)); }
+};
+
+template <class... T>
+std::vector<Type> list_types() {
+  return {{scalar_of<T>, [](std::uint64_t pattern) { return reference::decode<T>(static_cast<BitsOf<T>>(pattern)); },
+           [](double x, bool saturate) -> std::uint64_t { return reference::nearest_pattern<T>(x, saturate); }}...};
+}
+
+std::vector<Type> const types = list_types<double, float, fp16_t, bf16_t, e4m3_t, e5m2_t>();
+
+/// Calls f with std::type_identity of the floating-point type of that name.
+template <class F>
+void with_type(Scalar scalar, F f) {
+  auto const call = [&]<class... T>(std::type_identity<T>... type) {
+    ((scalar == scalar_of<T> ? f(type) : void()), ...);
+  };
+  call(std::type_identity<double>{}, std::type_identity<float>{}, std::type_identity<fp16_t>{},
+       std::type_identity<bf16_t>{}, std::type_identity<e4m3_t>{}, std::type_identity<e5m2_t>{});
+}
+
+/// One backend with memory for a piece.
+template <class Exec>
+class Device {
   using Memory = typename Exec::memory_space;
-  auto const out = Kokkos::subview(all_out, Kokkos::make_pair(std::size_t{0}, in.size()));
-  for (bool const saturate : {false, true}) {
-    cast(exec, out, in, {saturate});
+  template <class T>
+  using Elements = Kokkos::View<T*, Memory, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+ public:
+  Device(std::string const& label, Options const& options, Results& results)
+      : name_(label), options_(options), results_(results), in_("in", 8 * piece), out_("out", 8 * piece) {}
+
+  void verify_input(Type const& in) {
+    std::uint64_t const step = in.size() == 4 ? options_.every : 1;
+    std::uint64_t const patterns = in.size() == 8 ? options_.doubles : std::uint64_t{1} << (8 * in.size());
+    std::uint64_t const count = (patterns + step - 1) / step;
+    std::uint64_t percent = 0;
+    for (std::uint64_t first = 0; first < count; first += piece) {
+      std::uint64_t const n = std::min(count - first, piece);
+      Kokkos::parallel_for("inputs", Kokkos::RangePolicy<Exec>(exec_, 0, n),
+                           FillInputs{in_.data(), in.size(), first, step});
+      for (Type const& out : types)
+        for (bool const saturate : {false, true}) verify_piece(out, in, n, saturate);
+      if (100 * (first + n) / count > percent || first == 0) {
+        percent = 100 * (first + n) / count;
+        std::fprintf(stderr, "\r%s: casts from %s, %3d %%", name_.c_str(), name(in.scalar), static_cast<int>(percent));
+      }
+    }
+    std::fprintf(stderr, "\n");
+  }
+
+ private:
+  void verify_piece(Type const& out, Type const& in, std::uint64_t n, bool saturate) {
+    with_type(out.scalar, [&]<class Out>(std::type_identity<Out>) {
+      with_type(in.scalar, [&]<class In>(std::type_identity<In>) {
+        cast(exec_, Elements<Out>(reinterpret_cast<Out*>(out_.data()), n),
+             Elements<In>(reinterpret_cast<In*>(in_.data()), n), {saturate});
+      });
+    });
     std::uint64_t sum = 0;
-    Kokkos::parallel_reduce("checksum", Kokkos::RangePolicy<Exec>(exec, 0, in.size()),
-                            AddChecksum<In, Out, Memory>{in, out}, sum);
-    Result& result = results[{name(scalar_of<In>), name(scalar_of<Out>), saturate}];
-    result.checksums[device] += sum;
-    result.inputs += in.size();
+    Kokkos::parallel_reduce("checksum", Kokkos::RangePolicy<Exec>(exec_, 0, n),
+                            AddChecksum{in_.data(), out_.data(), in.size(), out.size()}, sum);
+    Result& result = results_[{name(in.scalar), name(out.scalar), saturate}];
+    result.checksums[name_] += sum;
+    result.inputs += n;
     if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Memory>::accessible) {
-      for (std::size_t i = 0; i < in.size(); i += reference_step) {
-        auto const expected = reference::nearest_pattern<Out>(reference::decode(in(i)), saturate);
-        result.wrong += reference::bits_of(out(i)) != expected;
+      std::uint64_t const stride = in.size() < 4 ? 1 : options_.reference;
+      for (std::uint64_t i = 0; i < n; i += stride) {
+        std::uint64_t const expected = out.nearest(in.decode(load(in_.data(), in.size(), i)), saturate);
+        result.wrong += load(out_.data(), out.size(), i) != expected;
         ++result.compared;
       }
     }
   }
-}
 
-template <class Exec, class In>
-void verify_input(Exec const& exec, std::string const& device, Options const& options, Results& results) {
-  using Memory = typename Exec::memory_space;
-  bool const wanted =
-      std::find(options.inputs.begin(), options.inputs.end(), name(scalar_of<In>)) != options.inputs.end();
-  if (!wanted) return;
-  std::uint64_t const step = sizeof(In) == 4 ? options.every : 1;
-  std::uint64_t const patterns = sizeof(In) == 8 ? options.doubles : (std::uint64_t{1} << (8 * sizeof(In) % 64));
-  std::uint64_t const count = (patterns + step - 1) / step;
-  std::uint64_t const reference_step = sizeof(In) < 4 ? 1 : options.reference;
-
-  Kokkos::View<In*, Memory> const all_in("in", piece);
-  std::tuple<Kokkos::View<double*, Memory>, Kokkos::View<float*, Memory>, Kokkos::View<fp16_t*, Memory>,
-             Kokkos::View<bf16_t*, Memory>, Kokkos::View<e4m3_t*, Memory>, Kokkos::View<e5m2_t*, Memory>> const
-      outs({"fp64", piece}, {"fp32", piece}, {"fp16", piece}, {"bf16", piece}, {"e4m3", piece}, {"e5m2", piece});
-  std::uint64_t percent = 0;
-  for (std::uint64_t first = 0; first < count; first += piece) {
-    std::uint64_t const n = count - first < piece ? count - first : piece;
-    Kokkos::View<In*, Memory> const in = Kokkos::subview(all_in, Kokkos::make_pair(std::uint64_t{0}, n));
-    Kokkos::parallel_for("inputs", Kokkos::RangePolicy<Exec>(exec, 0, n), FillInputs<In, Memory>{in, first, step});
-    std::apply([&](auto const&... out) { (verify_piece(exec, in, out, device, reference_step, results), ...); }, outs);
-    if (100 * (first + n) / count > percent || first == 0) {
-      percent = 100 * (first + n) / count;
-      std::fprintf(stderr, "\r%s: casts from %s, %3d %%", device.c_str(), name(scalar_of<In>),
-                   static_cast<int>(percent));
-    }
-  }
-  std::fprintf(stderr, "\n");
-}
+  Exec exec_;
+  std::string name_;
+  Options const& options_;
+  Results& results_;
+  Kokkos::View<unsigned char*, Memory> in_, out_;
+};
 
 template <class Exec>
 void verify_device(std::string const& device, Options const& options, Results& results) {
   if (std::find(options.devices.begin(), options.devices.end(), device) == options.devices.end()) return;
-  Exec const exec;
-  verify_input<Exec, double>(exec, device, options, results);
-  verify_input<Exec, float>(exec, device, options, results);
-  verify_input<Exec, fp16_t>(exec, device, options, results);
-  verify_input<Exec, bf16_t>(exec, device, options, results);
-  verify_input<Exec, e4m3_t>(exec, device, options, results);
-  verify_input<Exec, e5m2_t>(exec, device, options, results);
+  Device<Exec> verifier(device, options, results);
+  for (Type const& in : types)
+    if (std::find(options.inputs.begin(), options.inputs.end(), name(in.scalar)) != options.inputs.end())
+      verifier.verify_input(in);
 }
 
 /// One line a pair; true when the devices agree with each other and with the reference everywhere.

@@ -21,10 +21,10 @@ namespace {
 /// A layer in small: each operation reads what the one before wrote.
 template <class Exec>
 struct Chain {
-  int const n = 64;
-  ViewOf<Exec, float**> x{"x", n, n}, w{"w", n, n}, h{"h", n, n}, y{"y", n, n};
-  ViewOf<Exec, bf16_t**> narrow{"narrow", n, n};
-  ViewOf<Exec, float*> weight{"weight", n}, sums{"sums", n};
+  static constexpr int n = 64;
+  ViewOf<Exec, float**> x{"x", 64, 64}, w{"w", 64, 64}, h{"h", 64, 64}, y{"y", 64, 64};
+  ViewOf<Exec, bf16_t**> narrow{"narrow", 64, 64};
+  ViewOf<Exec, float*> weight{"weight", 64}, sums{"sums", 64};
   ViewOf<Exec, float****> q{"q", 1, 2, 32, 64}, o{"o", 1, 2, 32, 64};
 
   Chain() {

@@ -226,6 +226,20 @@ struct RunTransform {
   }
 };
 
+/// For functors without inputs, an element a thread. nvcc 13.0 does not survive the empty packs of the other two.
+template <class F, class To>
+struct Generate {
+  using Operands = Elements<F, To>;
+  static constexpr int operands = Operands::operands;
+  Operands elements;
+  PackSpace<operands, 1> space;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    auto const at = space.place(i);
+    elements.out[at.offset[0]] = elements.evaluate(Operands::indexed ? at.offset[operands - 1] : 0);
+  }
+};
+
 /// The strides of an input seen in the output's index space: aligned at the last dimension, 0 where it is broadcast.
 template <class T, int Rank, class U, int OutRank>
 Array<T, OutRank> broadcast(char const* op, std::string const& name, Array<T, Rank> const& in,
@@ -312,7 +326,10 @@ void transform(Exec const& exec, Array<To, Rank> const& out, F const& f, Array<F
     }
     dims.collapse();
     Operands const elements{f, out.data, {Leaf<I, std::remove_cv_t<From> const*>{in.data}...}};
-    if constexpr (Machine<Exec>::lanes == 1) {
+    if constexpr (sizeof...(From) == 0) {
+      PackSpace<Operands::operands, 1> const space(dims, 0);
+      for_each_index(op, exec, space.packs, Generate<F, To>{elements, space});
+    } else if constexpr (Machine<Exec>::lanes == 1) {
       RunTransform<F, To, std::remove_cv_t<From>...> const runs(elements, dims);
       for_each_index(op, exec, runs.threads(), runs);
     } else {

@@ -117,8 +117,7 @@ class Walk {
   KOKKOS_FUNCTION Walk(Lanes<Exec, Shape::by> const& lanes, TileGrid const& grid, TileIndex const& at)
       : lanes_(lanes), grid_(grid), at_(at) {
     columns_ = smaller(grid.tile_columns, grid.columns - at.column * grid.tile_columns);
-    if constexpr (Shape::tile_columns > 0)
-      rows_ = static_cast<int>(smaller(grid.tile_rows, grid.rows - at.row * grid.tile_rows));
+    rows_ = static_cast<int>(smaller(grid.tile_rows, grid.rows - at.row * grid.tile_rows));
   }
 
   KOKKOS_FUNCTION TileIndex const& at() const { return at_; }

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_REDUCE_HPP
+#define TESSERA_REDUCE_HPP
+
+/// \file
+/// Reductions of a View over all its elements or along one dimension.
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tessera/detail/array.hpp>
+#include <tessera/element/reduce_problem.hpp>
+#include <tessera/element/sharing.hpp>
+#include <tessera/types.hpp>
+
+namespace tessera {
+
+/// Memory of the execution space lent to reduce(); a View<std::byte*> of any memory space converts to it.
+using ReduceWorkspace = Kokkos::View<std::byte*, Kokkos::AnonymousSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+struct ReduceOptions {
+  /// The dimension that is reduced when the output has one dimension less than the input; -1 is the last.
+  int axis = -1;
+  /// Adds in fp64 whatever the input is.
+  bool accumulate_fp64 = false;
+  /// At least reduce_workspace_size() bytes, aligned to 8; not needed when that is 0.
+  ReduceWorkspace workspace = {};
+};
+
+namespace detail {
+
+/// Compiled into the library for every execution space it was built for.
+template <class Exec>
+void run_reduction(Exec const& exec, ReduceProblem const& problem);
+template <class Exec>
+std::size_t reduction_workspace(ReduceProblem const& problem);
+
+template <class In, int Rank, class Out, int OutRank>
+ReduceProblem reduce_problem(Array<In, Rank> const& in, Array<Out, OutRank> const& out, Reduction operation,
+                             ReduceOptions const& options) {
+  static constexpr char const* op = "tessera::reduce";
+  constexpr bool all = OutRank == 0;
+  int const axis = options.axis < 0 ? options.axis + Rank : options.axis;
+  check_value(all || (axis >= 0 && axis < Rank), op,
+              "axis " + std::to_string(options.axis) + " does not exist in the input " + shape(in));
+  ReduceProblem p;
+  p.operation = operation;
+  p.in_type = scalar_of<std::remove_cv_t<In>>;
+  p.out_type = scalar_of<std::remove_cv_t<Out>>;
+  p.in = in.data;
+  p.out = out.data;
+  p.accumulate_fp64 = options.accumulate_fp64;
+  p.workspace = options.workspace.data();
+  p.workspace_bytes = options.workspace.size();
+  for (int d = Rank - 1; d >= 0; --d) {
+    if (all || d == axis) {
+      std::int64_t const stride[1] = {in.stride[d]};  // named: nvcc drops the braces of a one-element array argument
+      p.reduced.add(in.extent[d], stride);
+      continue;
+    }
+    int const to = d < axis ? d : d - 1;
+    if constexpr (!all)
+      check_extent(op, "out", out, to, in.extent[d], "extent " + std::to_string(d) + " of the input " + shape(in));
+    p.kept.add(in.extent[d], {in.stride[d], out.stride[to < OutRank ? to : 0]});
+  }
+  return p;
+}
+
+template <class Exec, class Out, class In>
+constexpr void require_reducible() {
+  require_views<Exec, Out, In>();
+  require_outputs<Out>();
+  static_assert(scalar_type<typename Out::non_const_value_type> && scalar_type<typename In::non_const_value_type>,
+                "reduce takes the element types of this library: double, float, fp16_t, bf16_t, e4m3_t, e5m2_t, "
+                "std::int8_t, std::int32_t");
+  static_assert(Out::rank() == 0 || Out::rank() + 1 == In::rank(),
+                "the output of reduce has rank 0 (all elements) or one dimension less than the input (one axis)");
+}
+
+}  // namespace detail
+
+/// Bytes of workspace that reduce() needs with the same arguments; often 0. It depends on the shapes, the layout and
+/// the input's type alone.
+template <detail::execution_space Exec, detail::view Out, detail::view In>
+std::size_t reduce_workspace_size(Exec const&, Out const& out, In const& in, Reduction operation,
+                                  ReduceOptions const& options = {}) {
+  detail::require_reducible<Exec, Out, In>();
+  return detail::reduction_workspace<Exec>(
+      detail::reduce_problem(detail::array(in), detail::array(out), operation, options));
+}
+
+/// out = operation over all elements of `in` (out of rank 0), or along options.axis (out has the other dimensions).
+///
+/// Types: any element types of this library, any layout, strides and extents. sum and mean add in fp32, in fp64 for
+/// fp64 and integer input and with options.accumulate_fp64; norm2 squares and adds in fp64, so that it neither
+/// overflows nor underflows for any input but fp64 (where |x| beyond 1e154 does); max and amax are exact. The result is
+/// rounded once to out's type (integers saturate).
+///
+/// No elements: sum, amax and norm2 give 0, mean gives NaN, max gives -infinity (or what out's type makes of it). A NaN
+/// among the elements gives NaN.
+///
+/// Deterministic: for one shape, layout and type the additions are made in one order, without atomics, so repeated runs
+/// give the same bits on the same kind of backend, wherever the data lies. The order differs between CPUs and GPUs. The
+/// sum of n elements goes through at most about n / 2048 + 300 additions one after another in any element's path.
+///
+/// Long reductions with few results are made in two passes through options.workspace. Asynchronous on `exec`; no fence,
+/// no allocation.
+///
+/// Error{extent}: out's extents are not those of the other dimensions. Error{value}: no such axis. Error{overlap}: out
+/// or the workspace shares memory with the input or with each other, or out has stride 0. Error{null_data}: a View with
+/// elements has no data. Error{workspace}: missing, too small or not aligned to 8 bytes. Outputs are then untouched.
+template <detail::execution_space Exec, detail::view Out, detail::view In>
+void reduce(Exec const& exec, Out const& out, In const& in, Reduction operation, ReduceOptions const& options = {}) {
+  detail::require_reducible<Exec, Out, In>();
+  static constexpr char const* op = "tessera::reduce";
+  auto const from = detail::array(in);
+  auto const to = detail::array(out);
+  detail::ReduceProblem const problem = detail::reduce_problem(from, to, operation, options);
+  detail::check_data(op, "in", from);
+  detail::check_data(op, "out", to);
+  detail::check_writable(op, "out", to);
+  detail::check_shares_nothing(op, "out", to, "in", from);
+  std::size_t const needed = detail::reduction_workspace<Exec>(problem);
+  if (needed > 0) {
+    if (options.workspace.size() < needed || reinterpret_cast<std::uintptr_t>(options.workspace.data()) % 8 != 0)
+      throw Error(ErrorCode::workspace, std::string(op) + ": reducing in " + detail::shape(from) + " to out " +
+                                            detail::shape(to) + " needs a workspace of " + std::to_string(needed) +
+                                            " bytes aligned to 8, " + std::to_string(options.workspace.size()) +
+                                            " were passed" + (options.workspace.size() < needed ? "" : " unaligned"));
+    auto const workspace = detail::array(options.workspace);
+    detail::check_shares_nothing(op, "workspace", workspace, "in", from);
+    detail::check_shares_nothing(op, "workspace", workspace, "out", to);
+  }
+  detail::run_reduction(exec, problem);
+}
+
+/// The same on the default instance of out's execution space.
+template <detail::view Out, detail::view In>
+void reduce(Out const& out, In const& in, Reduction operation, ReduceOptions const& options = {}) {
+  reduce(typename Out::execution_space{}, out, in, operation, options);
+}
+
+}  // namespace tessera
+
+#endif

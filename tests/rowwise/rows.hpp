@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_TESTS_ROWWISE_ROWS_HPP
+#define TESSERA_TESTS_ROWWISE_ROWS_HPP
+
+#include <cstddef>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include <tessera/limits.hpp>
+
+#include "reference/rowwise.hpp"
+#include "support/support.hpp"
+
+namespace tessera::test {
+
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+/// Row lengths on both sides of every change of path: one warp to 1024, one team in registers to 16384, then streamed.
+inline std::vector<int> const lengths = {1,    2,    7,    8,    63,   64,   65,   255,  256,  257,   1000, 1023,
+                                         1024, 1025, 2047, 2048, 2050, 4096, 4097, 8192, 8200, 16384, 16385};
+
+template <class Acc>
+constexpr double roundoff_of = limits<Acc>::roundoff;
+
+/// Roundings on the longest way of one term through a sum of n terms: a lane adds at most n / 64 terms into one total,
+/// then 64 totals at most and the lanes of 16 warps are joined.
+inline double chain(double n) { return std::min(n, n / 64 + 100); }
+
+/// The same View with its strides as numbers, so that tests over layouts instantiate their copies once.
+template <class V>
+auto strided(V const& v) {
+  return Kokkos::View<typename V::data_type, Kokkos::LayoutStride, typename V::memory_space>(v);
+}
+
+template <class T>
+std::vector<double> row_of(std::vector<T> const& all, std::size_t row, std::size_t n) {
+  std::vector<double> x;
+  for (std::size_t j = 0; j < n; ++j) x.push_back(to_double(all[row * n + j]));
+  return x;
+}
+
+/// Counts elements farther from the reference than allowed; NaN must meet NaN, infinities must be equal.
+inline bool is_near(double actual, double expected, double bound) {
+  if (std::isnan(expected)) return std::isnan(actual);
+  if (std::isinf(expected)) return actual == expected;
+  return std::abs(actual - expected) <= bound;
+}
+
+}  // namespace tessera::test
+
+#endif
