@@ -9,40 +9,13 @@
 
 #include <tessera/limits.hpp>
 #include <tessera/quantize.hpp>
+#include <tessera/quantize/scale.hpp>
+#include <tessera/quantize/square.hpp>
 #include <tessera/rowwise/operand.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/walk.hpp>
 
 namespace tessera::detail {
-
-using WideTypes = TypeList<bf16_t, fp16_t, float, double>;
-using QuantizedTypes = TypeList<e4m3_t, e5m2_t, std::int8_t>;
-
-/// Maxima of |x| are taken of the bits, as integers: exact in any order, and a NaN is larger than everything.
-using MagnitudeBits = std::int32_t;
-
-KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits magnitude_bits(float x) {
-  return static_cast<MagnitudeBits>(__builtin_bit_cast(std::uint32_t, x) & 0x7fffffffu);
-}
-
-/// The one canonical NaN in place of whichever had the largest payload.
-KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits canonical(MagnitudeBits bits) {
-  return bits > 0x7f800000 ? 0x7fffffff : bits;
-}
-
-KOKKOS_FORCEINLINE_FUNCTION float scale_of(MagnitudeBits amax, float largest) {
-  constexpr float smallest = 1.17549435e-38f;  // 2^-126
-  if (amax == 0) return 1.0f;
-  if (amax > 0x7f800000) return __builtin_bit_cast(float, MagnitudeBits{0x7fffffff});
-  float const scale = __builtin_bit_cast(float, amax) / largest;
-  return scale < smallest ? smallest : scale;
-}
-
-/// *to = max(*to, amax) among the teams; looks before it writes, as few tiles raise the maximum.
-KOKKOS_FORCEINLINE_FUNCTION void raise(float* to, MagnitudeBits amax) {
-  auto* const bits = reinterpret_cast<MagnitudeBits*>(to);
-  if (amax > Kokkos::atomic_load(bits)) Kokkos::atomic_max(bits, amax);
-}
 
 template <class Walk>
 KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits tile_amax(Walk& tile, Operand const& in) {
@@ -142,12 +115,11 @@ struct DequantizeKernel {
 
 // ---- from a problem to a grid and a shape
 
-using WarpShape = Shape<128, Worker::thread, true, 4, 8>;       // up to 1024 elements
-using TeamShape = Shape<256, Worker::team, true, 4, 8>;         // up to 8192
-using LongShape = Shape<512, Worker::team, false, 4, 8>;        // any number
-using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;    // 128: four elements a lane
-using SquareShape = Shape<512, Worker::team, true, 4, 8, 128>;  // 128 x 128: 32 elements a lane
-using HostSquareShape = Shape<32, Worker::thread, false, 1, 64, 128>;
+using WarpShape = Shape<128, Worker::thread, true, 4, 8>;              // up to 1024 elements
+using TeamShape = Shape<256, Worker::team, true, 4, 8>;                // up to 8192
+using LongShape = Shape<512, Worker::team, false, 4, 8>;               // any number
+using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;           // 128: four elements a lane
+using HostSquareShape = Shape<32, Worker::thread, false, 1, 64, 128>;  // 128 x 128
 
 inline constexpr std::int64_t warp_elements = 1024, team_elements = 8192;
 
@@ -184,13 +156,13 @@ inline TileGrid scale_grid(RowArray const& in, RowArray const& scales, Granulari
   return grid;
 }
 
-/// f(Shape{}) for the tiles of scale_grid.
+/// f(Shape{}) for the tiles of scale_grid; those of 128 x 128 have kernels of their own on machines with wide teams.
 template <class Exec, class F>
 void with_tile_shape(Granularity granularity, std::int64_t columns, F const& f) {
   constexpr bool host = Machine<Exec>::lanes == 1;
-  if (granularity == Granularity::tile_128x128)
-    f(std::conditional_t<host, HostSquareShape, SquareShape>{});
-  else if (granularity == Granularity::tile_1x128)
+  if (host && granularity == Granularity::tile_128x128) {
+    if constexpr (host) f(HostSquareShape{});
+  } else if (granularity == Granularity::tile_1x128)
     f(std::conditional_t<host, HostShape, Tile128Shape>{});
   else
     with_line_shape<Exec>(columns, f);
@@ -254,6 +226,12 @@ void run_quantize(Exec const& exec, QuantizeProblem const& problem) {
   if (problem.granularity == Granularity::per_tensor) return quantize_per_tensor(exec, problem);
   if (problem.amax != nullptr) for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{problem.amax});
   TileGrid const grid = scale_grid(problem.in, problem.scales, problem.granularity);
+  if constexpr (Machine<Exec>::lanes > 1)
+    if (problem.granularity == Granularity::tile_128x128)
+      return launch<square_threads>(
+          "tessera::quantize", exec, grid.tiles(), 0,
+          SquareQuantize<Exec>{grid, operand(problem.out, grid, 1, true), operand(problem.in, grid, 1, true),
+                               operand(problem.scales, grid, 1, true), problem.amax, largest_of(problem.out.type)});
   with_tile_shape<Exec>(problem.granularity, grid.columns, [&](auto shape) {
     start_quantize<decltype(shape)>("tessera::quantize", exec, problem, grid, false);
   });
@@ -265,6 +243,12 @@ void run_dequantize(Exec const& exec, QuantizeProblem const& given) {
   bool const tiled = problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
   if (problem.granularity == Granularity::per_tensor) flatten(problem.in, problem.out);
   TileGrid const grid = tiled ? scale_grid(problem.in, problem.scales, problem.granularity) : segment_grid(problem.in);
+  if constexpr (Machine<Exec>::lanes > 1)
+    if (problem.granularity == Granularity::tile_128x128)
+      return launch<square_threads>(
+          "tessera::dequantize", exec, grid.tiles(), 0,
+          SquareDequantize<Exec>{grid, operand(problem.out, grid, 1, true), operand(problem.in, grid, 1, true),
+                                 operand(problem.scales, grid, 1, true)});
   with_tile_shape<Exec>(problem.granularity, grid.tile_columns, [&](auto shape) {
     using Shape = decltype(shape);
     constexpr bool wide = Machine<Exec>::lanes > 1;
