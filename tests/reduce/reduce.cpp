@@ -3,6 +3,7 @@
 #include <tessera/reduce.hpp>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "support/support.hpp"
