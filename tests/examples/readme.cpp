@@ -44,7 +44,7 @@ TEST_CASE("the example in the README computes what its comments say") {
   AttentionShape const z{2, 3, 3, 40, 40, 16, 16};
   std::size_t const size = std::size_t(z.batch) * z.heads * z.queries * z.d;
   auto const qh = uniform<bf16_t>(size, 4), kh = uniform<bf16_t>(size, 5), vh = uniform<bf16_t>(size, 6);
-  auto const heads = [&](char const* label) { return Heads(label, z.batch, z.heads, z.queries, z.d); };
+  auto const heads = [&](std::string const& label) { return Heads(label, z.batch, z.heads, z.queries, z.d); };
   Heads const q = heads("q"), k = heads("k"), v = heads("v"), o = heads("o");
   fill(q, qh);
   fill(k, kh);
