@@ -3,6 +3,10 @@
 #include <tessera/attention/run.hpp>
 
 namespace tessera::detail {
-TESSERA_ATTENTION_INSTANCE(, TESSERA_EXECUTION_SPACE, float, 64)
-TESSERA_ATTENTION_INSTANCE(, TESSERA_EXECUTION_SPACE, double, 64)
+
+#define TESSERA_INSTANCES(EXTERN, EXEC)               \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 64) \
+  TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 64)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+
 }  // namespace tessera::detail

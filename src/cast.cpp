@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/cast/run.hpp>
+#include <tessera/compiled_spaces.hpp>
 
 namespace tessera::detail {
 
-template void run_cast(TESSERA_EXECUTION_SPACE const& exec, CastProblem const& problem);
+#define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template void run_cast(EXEC const&, CastProblem const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::detail

@@ -3,5 +3,7 @@
 #include <tessera/gemm.hpp>
 
 namespace tessera::detail {
-TESSERA_GEMM_INSTANCES(, TESSERA_EXECUTION_SPACE)
+
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_GEMM_INSTANCES)
+
 }  // namespace tessera::detail

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/compiled_spaces.hpp>
 #include <tessera/device_model.hpp>
 #include <tessera/model/device.hpp>
 
@@ -10,6 +11,7 @@ DeviceModel read_device(ExecutionSpace const& exec) {
   return tessera::detail::DeviceReader<ExecutionSpace>::read(exec);
 }
 
-template DeviceModel read_device(TESSERA_EXECUTION_SPACE const& exec);
+#define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template DeviceModel read_device(EXEC const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::model

@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/compiled_spaces.hpp>
 #include <tessera/rowwise/normalization.hpp>
 
 namespace tessera::detail {
 
-template void run_norm(TESSERA_EXECUTION_SPACE const&, NormProblem const&);
+#define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template void run_norm(EXEC const&, NormProblem const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::detail

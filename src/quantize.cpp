@@ -1,10 +1,13 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/compiled_spaces.hpp>
 #include <tessera/quantize/quantize.hpp>
 
 namespace tessera::detail {
 
-template void run_quantize(TESSERA_EXECUTION_SPACE const&, QuantizeProblem const&);
-template void run_dequantize(TESSERA_EXECUTION_SPACE const&, QuantizeProblem const&);
+#define TESSERA_INSTANCES(EXTERN, EXEC)                                   \
+  EXTERN template void run_quantize(EXEC const&, QuantizeProblem const&); \
+  EXTERN template void run_dequantize(EXEC const&, QuantizeProblem const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::detail

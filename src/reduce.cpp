@@ -5,14 +5,6 @@
 
 namespace tessera::detail {
 
-using Space = TESSERA_EXECUTION_SPACE;
-
-// Compiled in reduce_narrow.cpp.
-extern template void run_reduction_of<Space, fp16_t>(Space const&, ReduceProblem const&);
-extern template void run_reduction_of<Space, bf16_t>(Space const&, ReduceProblem const&);
-extern template void run_reduction_of<Space, e4m3_t>(Space const&, ReduceProblem const&);
-extern template void run_reduction_of<Space, e5m2_t>(Space const&, ReduceProblem const&);
-
 template <class Exec>
 void run_reduction(Exec const& exec, ReduceProblem const& problem) {
   with_type(problem.in_type, [&]<class In>() { run_reduction_of<Exec, In>(exec, problem); });
@@ -23,12 +15,19 @@ std::size_t reduction_workspace(ReduceProblem const& problem) {
   return with_type(problem.in_type, [&]<class In>() { return reduction_workspace_of<Exec, In>(problem); });
 }
 
-// The second passes of every input type.
-template void launch_pass<Space, float, float>(char const*, Space const&, ReduceProblem const&, ReducePass const&,
-                                               StepKind, ReduceOutput const&);
-template void launch_pass<Space, double, double>(char const*, Space const&, ReduceProblem const&, ReducePass const&,
-                                                 StepKind, ReduceOutput const&);
-template void run_reduction(Space const&, ReduceProblem const&);
-template std::size_t reduction_workspace<Space>(ReduceProblem const&);
+// The narrow types are compiled in reduce_narrow.cpp.
+#define TESSERA_NARROW(EXTERN, EXEC)         \
+  TESSERA_REDUCTION_OF(extern, EXEC, fp16_t) \
+  TESSERA_REDUCTION_OF(extern, EXEC, bf16_t) \
+  TESSERA_REDUCTION_OF(extern, EXEC, e4m3_t) \
+  TESSERA_REDUCTION_OF(extern, EXEC, e5m2_t)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_NARROW)
+
+#define TESSERA_INSTANCES(EXTERN, EXEC)                                  \
+  TESSERA_REDUCE_START(EXTERN, EXEC, float)                              \
+  TESSERA_REDUCE_START(EXTERN, EXEC, double)                             \
+  EXTERN template void run_reduction(EXEC const&, ReduceProblem const&); \
+  EXTERN template std::size_t reduction_workspace<EXEC>(ReduceProblem const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::detail

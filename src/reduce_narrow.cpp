@@ -4,17 +4,17 @@
 
 namespace tessera::detail {
 
-using Space = TESSERA_EXECUTION_SPACE;
-
 // Compiled in reduce.cpp.
-extern template void launch_pass<Space, float, float>(char const*, Space const&, ReduceProblem const&,
-                                                      ReducePass const&, StepKind, ReduceOutput const&);
-extern template void launch_pass<Space, double, double>(char const*, Space const&, ReduceProblem const&,
-                                                        ReducePass const&, StepKind, ReduceOutput const&);
+#define TESSERA_STARTS(EXTERN, EXEC)        \
+  TESSERA_REDUCE_START(extern, EXEC, float) \
+  TESSERA_REDUCE_START(extern, EXEC, double)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_STARTS)
 
-template void run_reduction_of<Space, fp16_t>(Space const&, ReduceProblem const&);
-template void run_reduction_of<Space, bf16_t>(Space const&, ReduceProblem const&);
-template void run_reduction_of<Space, e4m3_t>(Space const&, ReduceProblem const&);
-template void run_reduction_of<Space, e5m2_t>(Space const&, ReduceProblem const&);
+#define TESSERA_INSTANCES(EXTERN, EXEC)      \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, fp16_t) \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, bf16_t) \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, e4m3_t) \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, e5m2_t)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::detail

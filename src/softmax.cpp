@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/compiled_spaces.hpp>
 #include <tessera/rowwise/softmax.hpp>
 
 namespace tessera::detail {
 
-template void run_softmax(TESSERA_EXECUTION_SPACE const&, SoftmaxProblem const&);
+#define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template void run_softmax(EXEC const&, SoftmaxProblem const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
 
 }  // namespace tessera::detail

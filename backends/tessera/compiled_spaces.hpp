@@ -27,6 +27,14 @@
   TESSERA_IF_OPENMP(X, EXTERN)                     \
   TESSERA_IF_CUDA(X, EXTERN)
 
+// The same for the spaces that the part of the library at hand is compiled for: one, or the two host spaces, whose
+// kernels are the same.
+#if defined(TESSERA_SECOND_EXECUTION_SPACE)
+#define TESSERA_FOR_EACH_SPACE_OF_PART(X) X(, TESSERA_EXECUTION_SPACE) X(, TESSERA_SECOND_EXECUTION_SPACE)
+#else
+#define TESSERA_FOR_EACH_SPACE_OF_PART(X) X(, TESSERA_EXECUTION_SPACE)
+#endif
+
 // The one space whose bulk pipeline the library holds kernels for, if any.
 #if defined(TESSERA_ENABLE_HOPPER) && defined(KOKKOS_ENABLE_CUDA)
 #define TESSERA_FOR_BULK_SPACE(X, EXTERN) X(EXTERN, Kokkos::Cuda)

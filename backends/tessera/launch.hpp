@@ -8,15 +8,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include <tessera/error.hpp>
+#include <tessera/host_team.hpp>
 
 // How a kernel starts. Two forms: a league of teams with scratch, and one call per index. Both are asynchronous, on the
 // caller's execution-space instance, without fence or allocation, and carry a label for Kokkos Tools.
 namespace tessera::detail {
 
+/// The host execution spaces whose launches return when the work is done: they share kernels, each compiled once for
+/// the machine `Host` and called through a pointer. The code of a CPU kernel does not depend on who starts its teams.
 template <class Exec>
-using TeamMember = typename Kokkos::TeamPolicy<Exec>::member_type;
+inline constexpr bool shares_host_kernels = false;
+#if defined(KOKKOS_ENABLE_SERIAL)
+template <>
+inline constexpr bool shares_host_kernels<Kokkos::Serial> = true;
+#endif
+#if defined(KOKKOS_ENABLE_OPENMP)
+template <>
+inline constexpr bool shares_host_kernels<Kokkos::OpenMP> = true;
+#endif
+
+/// What kernels that run on Exec are compiled for.
+template <class Exec>
+using KernelSpace = std::conditional_t<shares_host_kernels<Exec>, Host, Exec>;
+
+template <class Space>
+struct TeamMemberOf {
+  using type = typename Kokkos::TeamPolicy<Space>::member_type;
+};
+template <>
+struct TeamMemberOf<Host> {
+  using type = HostTeam;
+};
+/// The team as a kernel compiled for Space sees it.
+template <class Space>
+using TeamMember = typename TeamMemberOf<Space>::type;
 
 /// How `Threads` logical threads of a team are laid over Kokkos' team and vector levels, and what the machine offers.
 /// On a CPU a team is one core and does the whole team's work; elsewhere a team thread is a warp of 32 lanes.
@@ -39,9 +67,19 @@ struct Machine {
     using Schedule = Kokkos::Schedule<Kokkos::Dynamic>;
     Kokkos::TeamPolicy<Exec, Schedule> policy(exec, league, threads(Threads) / lanes, lanes);
     if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch)));
-    Kokkos::parallel_for(
-        label, Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight), functor);
+    auto const light = Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+    if constexpr (shares_host_kernels<Exec> && std::is_invocable_v<Functor const&, HostTeam const&>)
+      Kokkos::parallel_for(label, light, HostTeamCall<TeamMember<Exec>>{HostKernel(functor), scratch});
+    else
+      Kokkos::parallel_for(label, light, functor);
   }
+};
+
+template <>
+struct Machine<Host> {
+  static constexpr bool is_host = true;
+  static constexpr int lanes = 1;
+  static constexpr int threads(int) { return 1; }
 };
 
 /// Teams, and the tiles they work on, are counted in 31 bits.
@@ -71,13 +109,18 @@ void launch(char const* label, Exec const& exec, std::int64_t league, std::size_
 template <class Exec, class Functor>
 void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor) {
   if (n <= 0) return;
-  // Light weight: otherwise Kokkos sends functors over 512 bytes through constant memory, which waits on the host and
-  // cannot be captured in a graph.
-  Kokkos::parallel_for(
-      label,
-      Kokkos::Experimental::require(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n),
-                                    Kokkos::Experimental::WorkItemProperty::HintLightWeight),
-      functor);
+  if constexpr (shares_host_kernels<Exec>) {
+    HostRangeCall const call(functor, n, exec.concurrency());
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, call.runs()), call);
+  } else {
+    // Light weight: otherwise Kokkos sends functors over 512 bytes through constant memory, which waits on the host and
+    // cannot be captured in a graph.
+    Kokkos::parallel_for(
+        label,
+        Kokkos::Experimental::require(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n),
+                                      Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+        functor);
+  }
 }
 
 }  // namespace tessera::detail

@@ -15,12 +15,12 @@ namespace tessera::detail {
 
 /// One output or a few a thread, team scratch shared: valid everywhere.
 template <class Exec, class Compute, class Sizes>
-using ScratchAtoms = portable::Atoms<Exec, Compute, Sizes>;
+using ScratchAtoms = portable::Atoms<KernelSpace<Exec>, Compute, Sizes>;
 
 /// Register tiles: a micro-kernel on a CPU, many outputs a thread elsewhere.
 template <class Exec, class Compute, class Sizes>
-using RegisterAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::Atoms<Exec, Compute, Sizes>,
-                                         portable::Atoms<Exec, Compute, Sizes>>;
+using RegisterAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::Atoms<KernelSpace<Exec>, Compute, Sizes>,
+                                         portable::Atoms<KernelSpace<Exec>, Compute, Sizes>>;
 
 /// The pipeline of asynchronous bulk copies and warpgroup products, where a machine has it: specialised by its backend.
 template <class Exec>

@@ -10,6 +10,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
+#include <tessera/openmp/panels.hpp>
 #include <tessera/portable/atoms.hpp>
 
 // Atoms for one core: tiles are packed into panels that the micro-kernel streams through, accumulators live in team
@@ -125,37 +126,11 @@ struct Atoms : Sizes {
                      Panels<Rows, K, Width>& to) {
       to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
       to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
-      visit_scalar<Compute>(m.type, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        T const* const from = static_cast<T const*>(m.data) + m.offset(p, row, col);
-        for (int panel = 0; panel * Width < to.rows; ++panel) {
-          int const n = std::min(Width, to.rows - panel * Width);
-          pack_panel<Width>(from + panel * Width * m.row_stride, m.row_stride, m.col_stride, n, to.k, to.v[panel]);
-        }
-      });
-    }
-    template <int Width, class T>
-    static void pack_panel(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
-                           Compute (*to)[Width]) {
-      if (row_stride == 1 && n == Width) {
-        for (int c = 0; c < k; ++c)
-          for (int r = 0; r < Width; ++r) to[c][r] = Compute(from[c * col_stride + r]);
-        return;
-      }
-      if (n < Width)
-        for (int c = 0; c < k; ++c)
-          for (int r = n; r < Width; ++r) to[c][r] = 0;
-      if (row_stride == 1) {
-        for (int c = 0; c < k; ++c)
-          for (int r = 0; r < n; ++r) to[c][r] = Compute(from[c * col_stride + r]);
-      } else {
-        // Sixteen columns of every row before the next sixteen: both sides stay in the first-level cache.
-        constexpr int columns = 16;
-        for (int c0 = 0; c0 < k; c0 += columns)
-          for (int r = 0; r < n; ++r)
-            for (int c = c0, end = std::min(k, c0 + columns); c < end; ++c)
-              to[c][r] = Compute(from[r * row_stride + c * col_stride]);
-      }
+      std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+      char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
+      for (int panel = 0; panel * Width < to.rows; ++panel)
+        pack_panel<Compute, Width>(m.type, from + panel * Width * m.row_stride * size, m.row_stride, m.col_stride,
+                                   std::min(Width, to.rows - panel * Width), to.k, &to.v[panel][0][0]);
     }
   };
 
@@ -246,19 +221,13 @@ struct Atoms : Sizes {
 
     template <int M, int N>
     void store(Accumulator<M, N>& acc, Target const& m, Plane p, std::int64_t row0, std::int64_t col0) const {
-      visit_scalar<Compute>(m.type, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0);
-        std::int64_t const rows = m.rows - row0, cols = m.cols - col0;
-        each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-          if (i >= rows) return;
-          T* const line = to + i * m.row_stride + col * m.col_stride;
-          int const end = static_cast<int>(std::min<std::int64_t>(n, cols - col));
-          if (m.col_stride == 1)
-            for (int c = 0; c < end; ++c) line[c] = T(row[c]);
-          else
-            for (int c = 0; c < end; ++c) line[c * m.col_stride] = T(row[c]);
-        });
+      std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+      char* const to = static_cast<char*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0) * size;
+      std::int64_t const rows = m.rows - row0, cols = m.cols - col0;
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        if (i < rows && col < cols)
+          store_row(m.type, row, static_cast<int>(std::min<std::int64_t>(n, cols - col)),
+                    to + (i * m.row_stride + col * m.col_stride) * size, m.col_stride);
       });
     }
 

@@ -34,7 +34,8 @@ struct Threads {
 
   KOKKOS_FUNCTION explicit Threads(TeamMember<Exec> const& member) : team(member) {
     int lane = 0;  // Kokkos names the lane only inside a vector range: every lane keeps its own
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, Machine<Exec>::lanes), [&](int i) { lane = i; });
+    if constexpr (Machine<Exec>::lanes > 1)
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, Machine<Exec>::lanes), [&](int i) { lane = i; });
     index = team.team_rank() * Machine<Exec>::lanes + lane;
   }
 };
@@ -357,12 +358,15 @@ struct Atoms : Sizes {
     template <class Reducer>
     KOKKOS_FUNCTION Compute combine(Compute mine) const {
       static_assert(thread_cols == Machine<Exec>::lanes, "values a row need the threads of a row to be one vector");
-      if constexpr (thread_cols == 1) return mine;
-      Compute all;
-      Reducer const reducer(all);
-      Kokkos::parallel_reduce(
-          Kokkos::ThreadVectorRange(team, thread_cols), [&](int, Compute& x) { reducer.join(x, mine); }, reducer);
-      return all;
+      if constexpr (thread_cols == 1) {
+        return mine;
+      } else {
+        Compute all;
+        Reducer const reducer(all);
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(team, thread_cols), [&](int, Compute& x) { reducer.join(x, mine); }, reducer);
+        return all;
+      }
     }
   };
 };

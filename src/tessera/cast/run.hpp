@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <tessera/cast.hpp>
 #include <tessera/cast/convert.hpp>
+#include <tessera/cast/strips.hpp>
 #include <tessera/element/dimensions.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
@@ -14,21 +15,16 @@
 
 namespace tessera::detail {
 
-/// Elements of one index of the launch. A CPU core wants long loops; elsewhere a thread makes one 16-byte access to the
-/// wider of the two types.
-template <class Exec, class Out, class In>
-inline constexpr int cast_width = Machine<Exec>::is_host ? 1024 : common_pack_size<Out, In>();
-
 /// Is the address fit for a vector access to N elements?
 template <int N, class T>
 KOKKOS_INLINE_FUNCTION bool pack_aligned(T const* data) {
   return reinterpret_cast<std::uintptr_t>(data) % pack_alignment<T, N>() == 0;
 }
 
-template <class Exec, class Out, class In>
+/// A thread makes one 16-byte access to the wider of the two types.
+template <class Out, class In>
 struct CastKernel {
-  static constexpr int width = cast_width<Exec, Out, In>;
-  static constexpr bool packed = !Machine<Exec>::is_host;
+  static constexpr int width = common_pack_size<Out, In>();
 
   Out* out;
   In const* in;
@@ -45,27 +41,25 @@ struct CastKernel {
       for (int i = at.low; i < at.high; ++i) to[i * step] = convert<Out>(from[i * in_step], overflow);
       return;
     }
-    if constexpr (packed) {
-      if (at.full() && pack_aligned<width>(to) && pack_aligned<width>(from)) {
-        auto const x = load_pack<width>(from);  // (width)
-        Pack<Out, width> y;                     // (width)
-        for (int i = 0; i < width; ++i) y[i] = convert<Out>(x[i], overflow);
-        store_pack<width>(to, y);
-        return;
-      }
+    if (at.full() && pack_aligned<width>(to) && pack_aligned<width>(from)) {
+      auto const x = load_pack<width>(from);  // (width)
+      Pack<Out, width> y;                     // (width)
+      for (int i = 0; i < width; ++i) y[i] = convert<Out>(x[i], overflow);
+      store_pack<width>(to, y);
+      return;
     }
     for (int i = at.low; i < at.high; ++i) to[i] = convert<Out>(from[i], overflow);
   }
 };
 
-template <class Exec, class Out, class In>
+template <class Out, class In, class Exec>
 void launch_cast(Exec const& exec, CastProblem const& problem, Dimensions<2> const& dims) {
-  using Kernel = CastKernel<Exec, Out, In>;
+  using Kernel = CastKernel<Out, In>;
   auto* const out = static_cast<Out*>(problem.out);
   bool const consecutive = dims.stride[0][0] == 1 && dims.stride[1][0] == 1;
   // Packs start where stores are aligned; where the loads are not, or rows differ, an element at a time is right.
   auto const position = reinterpret_cast<std::uintptr_t>(out) / sizeof(Out);
-  int const head = Kernel::packed && consecutive ? static_cast<int>(position % Kernel::width) : 0;
+  int const head = consecutive ? static_cast<int>(position % Kernel::width) : 0;
   PackSpace<2, Kernel::width> const space(dims, head);
   for_each_index(
       "tessera::cast", exec, space.packs,
@@ -94,17 +88,44 @@ void with_float_type(Scalar scalar, F f) {
   }
 }
 
+template <class Through, class Exec>
+void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions<2> const& dims) {
+  using Kernel = CastStrips<Through>;
+  ReadStrip<Through> read = nullptr;
+  WriteStrip<Through> write = nullptr;
+  // Of wide and narrow types only what can meet: a pair with a double goes through double, others through float.
+  constexpr bool wide = std::is_same_v<Through, double>;
+  with_float_type(problem.in_type, [&](auto in) {
+    using In = typename decltype(in)::type;
+    if constexpr (wide || !std::is_same_v<In, double>) read = read_cast_strip<Through, In>;
+  });
+  with_float_type(problem.out_type, [&](auto out) {
+    using Out = typename decltype(out)::type;
+    if constexpr (wide || !std::is_same_v<Out, double>) write = write_cast_strip<Through, Out>;
+  });
+  PackSpace<2, Kernel::width> const space(dims, 0);
+  for_each_index("tessera::cast", exec, space.packs,
+                 Kernel{read, write, problem.out, problem.in, problem.saturate, space});
+}
+
 template <class Exec>
 void run_cast(Exec const& exec, CastProblem const& problem) {
   Dimensions<2> dims;
   for (int d = problem.rank - 1; d >= 0; --d)
     dims.add(problem.extent[d], {problem.out_stride[d], problem.in_stride[d]});
   dims.collapse();
-  with_float_type(problem.out_type, [&](auto out) {
-    with_float_type(problem.in_type, [&](auto in) {
-      launch_cast<Exec, typename decltype(out)::type, typename decltype(in)::type>(exec, problem, dims);
+  if constexpr (Machine<Exec>::is_host) {
+    if (problem.out_type == Scalar::fp64 || problem.in_type == Scalar::fp64)
+      launch_cast_strips<double>(exec, problem, dims);
+    else
+      launch_cast_strips<float>(exec, problem, dims);
+  } else {
+    with_float_type(problem.out_type, [&](auto out) {
+      with_float_type(problem.in_type, [&](auto in) {
+        launch_cast<typename decltype(out)::type, typename decltype(in)::type>(exec, problem, dims);
+      });
     });
-  });
+  }
 }
 
 }  // namespace tessera::detail

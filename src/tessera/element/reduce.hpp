@@ -10,6 +10,7 @@
 #include <tessera/element/convert.hpp>
 #include <tessera/element/dimensions.hpp>
 #include <tessera/element/reduce_problem.hpp>
+#include <tessera/element/strip.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
 
@@ -55,6 +56,12 @@ struct ReduceOutput {
   Scalar type;
   Closing closing;
   double count;
+
+  /// Stores value[i] at at + i * stride for i in [0, n). Not inlined on a CPU: all kernels share it.
+  template <class A>
+  [[gnu::noinline]] KOKKOS_FUNCTION void store_many(std::int64_t at, std::int64_t stride, A const* value, int n) const {
+    for (int i = 0; i < n; ++i) store(at + i * stride, value[i]);
+  }
 
   template <class A>
   KOKKOS_FUNCTION void store(std::int64_t at, A value) const {
@@ -118,6 +125,43 @@ KOKKOS_INLINE_FUNCTION void each_thread(TeamMember<Exec> const& team, F const& f
 template <class Exec, class In>
 inline constexpr int reduce_width = Machine<Exec>::lanes == 1 ? 64 : common_pack_size<In>();
 
+/// What a kernel's input pointer points to. On a CPU bytes, read by a function for the element type into strips of the
+/// accumulator's type: the kernels are then compiled once and not for each type, and their strides count bytes.
+template <class Exec, class In>
+using ReduceElement = std::conditional_t<Machine<Exec>::lanes == 1, std::byte, In>;
+template <class A>
+using ReadElements = void (*)(std::byte const* from, std::int64_t by, int n, A* to);
+
+template <class A, class In>
+void read_elements(std::byte const* from, std::int64_t by, int n, A* to) {
+  constexpr auto size = static_cast<std::int64_t>(sizeof(In));
+  read_strip(reinterpret_cast<In const*>(from), by / size, n, to);
+}
+
+/// What a kernel works on.
+template <class Exec, class In, class A>
+struct ReduceData {
+  static constexpr int width = reduce_width<Exec, In>;
+
+  In const* in;
+  ReduceOutput out;
+  ReduceShape shape;
+  bool is_along, vector;       // vector: every row consists of aligned packs
+  PackSpace<2, 1> outputs;     // along: the outputs
+  PackSpace<1, width> row;     // along: the reduced elements in packs
+  PackSpace<2, width> across;  // across: the outputs in packs
+  std::int64_t steps, stride;  // across: the reduced elements
+  ReadElements<A> read;        // on a CPU
+
+  /// What a team shares: (threads) values along rows, (width, threads) across them; nothing on a core.
+  KOKKOS_FUNCTION std::size_t scratch() const {
+    return Machine<Exec>::lanes == 1 ? 0 : ReduceShape::threads * (is_along ? 1 : width) * sizeof(A);
+  }
+  KOKKOS_INLINE_FUNCTION A* shared(TeamMember<Exec> const& team) const {
+    return static_cast<A*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch())));
+  }
+};
+
 /// Width accumulators of one thread: registers where a thread is a lane, a strip of the first-level cache that loops
 /// vectorise over where it is a core.
 template <class Exec, class In, template <class> class Step, class A>
@@ -135,13 +179,13 @@ struct Accumulators {
     unroll<width>([&](auto j) { value[j] = Step<A>::take(value[j], static_cast<A>(x[j])); });
   }
   /// Elements [low, high) of a pack that starts at `from`.
-  KOKKOS_INLINE_FUNCTION void take(In const* from, std::int64_t by, int low, int high, [[maybe_unused]] bool vector) {
+  KOKKOS_INLINE_FUNCTION void take(ReduceData<Exec, In, A> const& data, In const* from, std::int64_t by, int low,
+                                   int high) {
     if constexpr (is_core) {
-      if (by == 1)
-        for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], static_cast<A>(from[j]));
-      else
-        for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], static_cast<A>(from[j * by]));
-    } else if (vector && high - low == width) {
+      A strip[width];  // (width)
+      data.read(from + low * by, by, high - low, strip);
+      for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], strip[j - low]);
+    } else if (data.vector && high - low == width) {
       take_pack(load_pack<width>(from));
     } else {
       unroll<width>([&](auto j) {
@@ -182,29 +226,6 @@ struct Accumulators {
       unroll<Half>([&](auto j) { value[j] = Step<A>::combine(value[j], value[j + Half]); });
       fold_registers<Half / 2>();
     }
-  }
-};
-
-/// What a kernel works on.
-template <class Exec, class In, class A>
-struct ReduceData {
-  static constexpr int width = reduce_width<Exec, In>;
-
-  In const* in;
-  ReduceOutput out;
-  ReduceShape shape;
-  bool is_along, vector;       // vector: every row consists of aligned packs
-  PackSpace<2, 1> outputs;     // along: the outputs
-  PackSpace<1, width> row;     // along: the reduced elements in packs
-  PackSpace<2, width> across;  // across: the outputs in packs
-  std::int64_t steps, stride;  // across: the reduced elements
-
-  /// What a team shares: (threads) values along rows, (width, threads) across them; nothing on a core.
-  KOKKOS_FUNCTION std::size_t scratch() const {
-    return Machine<Exec>::lanes == 1 ? 0 : ReduceShape::threads * (is_along ? 1 : width) * sizeof(A);
-  }
-  KOKKOS_INLINE_FUNCTION A* shared(TeamMember<Exec> const& team) const {
-    return static_cast<A*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch())));
   }
 };
 
@@ -254,7 +275,11 @@ struct ReduceAlong {
   }
 
   KOKKOS_INLINE_FUNCTION void finish(std::int64_t output, std::int64_t part, A value) const {
-    data.out.store(data.outputs.place(output).offset[1] + part * data.shape.output_of_parts, value);
+    std::int64_t const at = data.outputs.place(output).offset[1] + part * data.shape.output_of_parts;
+    if constexpr (is_core)
+      data.out.store_many(at, 0, &value, 1);
+    else
+      data.out.store(at, value);
   }
 
   KOKKOS_INLINE_FUNCTION A reduce_row(std::int64_t output, std::int64_t part, int lane) const {
@@ -271,7 +296,7 @@ struct ReduceAlong {
     }
     for (; pack < end; pack += data.shape.lanes) {
       auto const at = row.place(pack);
-      values.take(from + at.offset[0], row.stride[0][0], at.low, at.high, data.vector);
+      values.take(data, from + at.offset[0], row.stride[0][0], at.low, at.high);
     }
     return values.fold();
   }
@@ -279,8 +304,15 @@ struct ReduceAlong {
   /// A row of at most a pack has one lane, which needs no accumulators.
   KOKKOS_INLINE_FUNCTION A short_row(In const* from) const {
     A value = Step<A>::identity;
-    for (std::int64_t j = 0; j < data.row.inner; ++j)
-      value = Step<A>::take(value, static_cast<A>(from[j * data.row.stride[0][0]]));
+    if constexpr (is_core) {
+      int const n = static_cast<int>(data.row.inner);
+      A strip[width];  // (width)
+      data.read(from, data.row.stride[0][0], n, strip);
+      for (int j = 0; j < n; ++j) value = Step<A>::take(value, strip[j]);
+    } else {
+      for (std::int64_t j = 0; j < data.row.inner; ++j)
+        value = Step<A>::take(value, static_cast<A>(from[j * data.row.stride[0][0]]));
+    }
     return value;
   }
 };
@@ -345,13 +377,17 @@ struct ReduceAcross {
     std::int64_t step = begin + lane;
     if (data.vector && at.full()) step = values.take_many(from, data.stride, step, data.shape.lanes, end);
     for (; step < end; step += data.shape.lanes)
-      values.take(from + step * data.stride, data.across.stride[0][0], at.low, at.high, data.vector);
+      values.take(data, from + step * data.stride, data.across.stride[0][0], at.low, at.high);
   }
 
-  KOKKOS_INLINE_FUNCTION void finish(std::int64_t pack, std::int64_t part, A const* value, int by) const {
+  KOKKOS_INLINE_FUNCTION void finish(std::int64_t pack, std::int64_t part, A const* value,
+                                     [[maybe_unused]] int by) const {
     auto const at = data.across.place(pack);
-    for (int j = at.low; j < at.high; ++j)
-      data.out.store(at.offset[1] + j * data.across.stride[1][0] + part * data.shape.output_of_parts, value[j * by]);
+    std::int64_t const first = at.offset[1] + part * data.shape.output_of_parts, stride = data.across.stride[1][0];
+    if constexpr (is_core)
+      data.out.store_many(first + at.low * stride, stride, value + at.low, at.high - at.low);
+    else
+      for (int j = at.low; j < at.high; ++j) data.out.store(first + j * stride, value[j * by]);
   }
 };
 
@@ -362,7 +398,8 @@ struct ReduceKernel {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     // fp32 never adds squares, and fp64 compares only what is fp64 or an integer: see Reduction's accumulation types.
-    constexpr bool compares = std::is_same_v<A, float> || std::is_same_v<In, double> || std::integral<In>;
+    constexpr bool compares =
+        std::is_same_v<A, float> || std::is_same_v<In, double> || std::integral<In> || std::is_same_v<In, std::byte>;
     switch (step) {
       case StepKind::sum:
         return run<Sum>(team);

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include <tessera/compiled_spaces.hpp>
 #include <tessera/element/reduce.hpp>
 
 // From a ReduceProblem to launches.
@@ -87,19 +88,31 @@ bool has_aligned_packs(void const* in, std::size_t alignment, int width, Dimensi
   return good;
 }
 
+template <class Exec, class Element, class A>
+void start_pass(char const* label, Exec const& exec, ReducePass const& pass,
+                ReduceKernel<KernelSpace<Exec>, Element, A> const& kernel) {
+  launch<ReduceShape::threads>(label, exec, pass.shape.groups * pass.shape.parts, kernel.data.scratch(), kernel);
+}
+
 template <class Exec, class In, class A>
-void launch_pass(char const* label, Exec const& exec, ReduceProblem const& problem, ReducePass const& pass,
-                 StepKind step, ReduceOutput const& out) {
+void launch_pass(char const* label, Exec const& exec, ReduceProblem const& problem, ReducePass pass, StepKind step,
+                 ReduceOutput const& out) {
+  using Element = ReduceElement<Exec, In>;
   constexpr int width = reduce_width<Exec, In>;
   constexpr std::size_t alignment = pack_alignment<In, width>();
-  ReduceKernel<Exec, In, A> const kernel{
-      {static_cast<In const*>(problem.in), out, pass.shape, pass.along,
-       pass.along ? has_aligned_packs(problem.in, alignment, width, pass.reduced, pass.kept)
-                  : has_aligned_packs(problem.in, alignment, width, pass.kept, pass.reduced),
-       PackSpace<2, 1>(pass.kept, 0), PackSpace<1, width>(pass.reduced, 0), PackSpace<2, width>(pass.kept, 0),
-       pass.elements, pass.reduced.stride[0][0]},
-      step};
-  launch<ReduceShape::threads>(label, exec, pass.shape.groups * pass.shape.parts, kernel.data.scratch(), kernel);
+  bool const vector = pass.along ? has_aligned_packs(problem.in, alignment, width, pass.reduced, pass.kept)
+                                 : has_aligned_packs(problem.in, alignment, width, pass.kept, pass.reduced);
+  ReadElements<A> read = nullptr;
+  if constexpr (std::is_same_v<Element, std::byte>) {
+    read = read_elements<A, In>;
+    for (int d = 0; d < pass.kept.rank; ++d) pass.kept.stride[0][d] *= static_cast<std::int64_t>(sizeof(In));
+    for (int d = 0; d < pass.reduced.rank; ++d) pass.reduced.stride[0][d] *= static_cast<std::int64_t>(sizeof(In));
+  }
+  start_pass<Exec, Element, A>(label, exec, pass,
+                               {{static_cast<Element const*>(problem.in), out, pass.shape, pass.along, vector,
+                                 PackSpace<2, 1>(pass.kept, 0), PackSpace<1, width>(pass.reduced, 0),
+                                 PackSpace<2, width>(pass.kept, 0), pass.elements, pass.reduced.stride[0][0], read},
+                                step});
 }
 
 /// How an operation is made of steps: over the elements, over the results of parts, and at the end.
@@ -204,6 +217,14 @@ auto with_type(Scalar type, F const& f) {
   }
   return f.template operator()<float>();
 }
+
+// The instances that the library's sources hold between them.
+#define TESSERA_REDUCTION_OF(EXTERN, EXEC, IN) \
+  EXTERN template void run_reduction_of<EXEC, IN>(EXEC const&, ReduceProblem const&);
+/// The kernels of the second passes, whose input is of the accumulator's type; on a CPU those of all passes.
+#define TESSERA_REDUCE_START(EXTERN, EXEC, A)                       \
+  EXTERN template void start_pass<EXEC, ReduceElement<EXEC, A>, A>( \
+      char const*, EXEC const&, ReducePass const&, ReduceKernel<KernelSpace<EXEC>, ReduceElement<EXEC, A>, A> const&);
 
 }  // namespace tessera::detail
 

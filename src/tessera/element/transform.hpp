@@ -15,6 +15,7 @@
 #include <tessera/element/dimensions.hpp>
 #include <tessera/element/leaves.hpp>
 #include <tessera/element/sharing.hpp>
+#include <tessera/element/strip.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
@@ -187,14 +188,7 @@ struct RunTransform {
     if constexpr (std::is_same_v<T, Widened<Real, T>>) {
       if (by == 1) return from;
     }
-    if (by == 1) {
-      for (int j = 0; j < n; ++j) copy.value[j] = widen<Real>(from[j]);
-    } else if (by == 0) {
-      auto const x = widen<Real>(*from);
-      for (int j = 0; j < n; ++j) copy.value[j] = x;
-    } else {
-      for (int j = 0; j < n; ++j) copy.value[j] = widen<Real>(from[j * by]);
-    }
+    read_strip(from, by, n, copy.value);
     return copy.value;
   }
 
@@ -299,8 +293,30 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
   }
 }
 
+template <class Exec, class F, class To, int Rank>
+void transform(Exec const& exec, Array<To, Rank> const& out, F const& f) {
+  static constexpr char const* op = "tessera::transform";
+  using Operands = Elements<F, To>;
+  check_data(op, "out", out);
+  check_writable(op, "out", out);
+  if (out.size() == 0) return;
+  Dimensions<Operands::operands> dims;
+  std::int64_t linear = 1;
+  for (int d = Rank - 1; d >= 0; --d) {
+    std::int64_t const strides[] = {out.stride[d], linear};
+    std::int64_t used[Operands::operands];
+    for (int o = 0; o < Operands::operands; ++o) used[o] = strides[o];
+    dims.add(out.extent[d], used);
+    linear *= out.extent[d];
+  }
+  dims.collapse();
+  PackSpace<Operands::operands, 1> const space(dims, 0);
+  for_each_index(op, exec, space.packs, Generate<F, To>{Operands{f, out.data, {}}, space});
+}
+
 template <class Exec, class F, class To, int Rank, class... From, int... Ranks>
-void transform(Exec const& exec, Array<To, Rank> const& out, F const& f, Array<From, Ranks> const&... in) {
+requires(sizeof...(From) > 0) void transform(Exec const& exec, Array<To, Rank> const& out, F const& f,
+                                             Array<From, Ranks> const&... in) {
   static constexpr char const* op = "tessera::transform";
   using Operands = Elements<F, To, std::remove_cv_t<From>...>;
   check_data(op, "out", out);
@@ -326,10 +342,7 @@ void transform(Exec const& exec, Array<To, Rank> const& out, F const& f, Array<F
     }
     dims.collapse();
     Operands const elements{f, out.data, {Leaf<I, std::remove_cv_t<From> const*>{in.data}...}};
-    if constexpr (sizeof...(From) == 0) {
-      PackSpace<Operands::operands, 1> const space(dims, 0);
-      for_each_index(op, exec, space.packs, Generate<F, To>{elements, space});
-    } else if constexpr (Machine<Exec>::lanes == 1) {
+    if constexpr (Machine<Exec>::lanes == 1) {
       RunTransform<F, To, std::remove_cv_t<From>...> const runs(elements, dims);
       for_each_index(op, exec, runs.threads(), runs);
     } else {

@@ -195,11 +195,12 @@ template <class Shape, class Exec>
 void start_quantize(char const* label, Exec const& exec, QuantizeProblem const& problem, TileGrid const& grid,
                     bool scale_is_given) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
-  launch_tiles<Shape>(label, exec, grid,
-                      QuantizeKernel<Exec, Shape>{grid, operand(problem.out, grid, Shape::width, wide),
-                                                  operand(problem.in, grid, Shape::width, wide),
-                                                  operand(problem.scales, grid, Shape::width, wide), problem.amax,
-                                                  largest_of(problem.out.type), scale_is_given});
+  launch_tiles<Shape>(
+      label, exec, grid,
+      QuantizeKernel<KernelSpace<Exec>, Shape>{grid, operand(problem.out, grid, Shape::width, wide),
+                                               operand(problem.in, grid, Shape::width, wide),
+                                               operand(problem.scales, grid, Shape::width, wide), problem.amax,
+                                               largest_of(problem.out.type), scale_is_given});
 }
 
 template <class Exec>
@@ -212,8 +213,9 @@ void quantize_per_tensor(Exec const& exec, QuantizeProblem problem) {
   with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
     using Shape = decltype(shape);
     constexpr bool wide = Machine<Exec>::lanes > 1;
-    launch_tiles<Shape>("tessera::quantize::amax", exec, grid,
-                        AmaxKernel<Exec, Shape>{grid, operand(problem.in, grid, Shape::width, wide), amax});
+    launch_tiles<Shape>(
+        "tessera::quantize::amax", exec, grid,
+        AmaxKernel<KernelSpace<Exec>, Shape>{grid, operand(problem.in, grid, Shape::width, wide), amax});
   });
   for_each_index("tessera::quantize::scale", exec, 1, FinishScale{amax, scale, largest_of(problem.out.type)});
   with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
@@ -255,7 +257,7 @@ void run_dequantize(Exec const& exec, QuantizeProblem const& given) {
     auto const tiles = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
     launch_tiles<Shape>(
         "tessera::dequantize", exec, grid,
-        DequantizeKernel<Exec, Shape>{grid, tiles(problem.out), tiles(problem.in), tiles(problem.scales)});
+        DequantizeKernel<KernelSpace<Exec>, Shape>{grid, tiles(problem.out), tiles(problem.in), tiles(problem.scales)});
   });
 }
 

@@ -100,11 +100,11 @@ void start_norm(Exec const& exec, NormProblem problem) {
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
-    launch_tiles<Shape>(
-        problem.label, exec, grid,
-        NormKernel<Exec, Acc, Shape>{grid, rows(problem.out), rows(problem.in), rows(problem.weight),
-                                     rows(problem.bias), rows(problem.mean), rows(problem.rstd), rows(problem.residual),
-                                     rows(problem.sum), static_cast<Acc>(problem.epsilon), problem.centered});
+    launch_tiles<Shape>(problem.label, exec, grid,
+                        NormKernel<KernelSpace<Exec>, Acc, Shape>{
+                            grid, rows(problem.out), rows(problem.in), rows(problem.weight), rows(problem.bias),
+                            rows(problem.mean), rows(problem.rstd), rows(problem.residual), rows(problem.sum),
+                            static_cast<Acc>(problem.epsilon), problem.centered});
   });
 }
 

@@ -78,10 +78,11 @@ void start_softmax(Exec const& exec, SoftmaxProblem problem) {
   TileGrid const grid = row_grid(problem.in);
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
-    launch_tiles<Shape>(problem.label, exec, grid,
-                        SoftmaxKernel<Exec, Acc, Shape>{grid, operand(problem.out, grid, Shape::width, wide),
-                                                        operand(problem.in, grid, Shape::width, wide),
-                                                        static_cast<Acc>(problem.scale), problem.log});
+    launch_tiles<Shape>(
+        problem.label, exec, grid,
+        SoftmaxKernel<KernelSpace<Exec>, Acc, Shape>{grid, operand(problem.out, grid, Shape::width, wide),
+                                                     operand(problem.in, grid, Shape::width, wide),
+                                                     static_cast<Acc>(problem.scale), problem.log});
   });
 }
 

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_HOST_TEAM_HPP
+#define TESSERA_HOST_TEAM_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+
+// Kernels on a CPU. A team is one core; its kernel sees this team and no execution space, and is called through a
+// pointer: Kokkos' loops over teams and indices are then compiled once an execution space, not once a kernel.
+namespace tessera::detail {
+
+/// The machine that kernels of all host execution spaces are compiled for.
+struct Host {};
+
+/// Team scratch, handed out from its beginning.
+class HostScratch {
+ public:
+  KOKKOS_FUNCTION explicit HostScratch(char* free) : free_(free) {}
+  KOKKOS_FUNCTION void* get_shmem(std::size_t bytes) { return get_shmem_aligned(bytes, 8); }
+  KOKKOS_FUNCTION void* get_shmem_aligned(std::size_t bytes, std::size_t alignment) {
+    auto const address = reinterpret_cast<std::uintptr_t>(free_);
+    char* const taken = free_ + (alignment - address % alignment) % alignment;
+    free_ = taken + bytes;
+    return taken;
+  }
+
+ private:
+  char* free_;
+};
+
+/// What kernels use of Kokkos' team members, for a team of one thread.
+class HostTeam {
+ public:
+  KOKKOS_FUNCTION HostTeam(int rank, int size, char* scratch) : rank_(rank), size_(size), scratch_(scratch) {}
+  KOKKOS_FUNCTION int league_rank() const { return rank_; }
+  KOKKOS_FUNCTION int league_size() const { return size_; }
+  KOKKOS_FUNCTION int team_rank() const { return 0; }
+  KOKKOS_FUNCTION int team_size() const { return 1; }
+  KOKKOS_FUNCTION void team_barrier() const {}
+  KOKKOS_FUNCTION HostScratch team_shmem() const { return HostScratch(scratch_); }
+  KOKKOS_FUNCTION HostScratch team_scratch(int) const { return team_shmem(); }
+
+ private:
+  int rank_, size_;
+  char* scratch_;
+};
+
+/// A kernel for host teams behind a pointer. The kernel outlives the launch.
+class HostKernel {
+ public:
+  template <class Kernel>
+  explicit HostKernel(Kernel const& kernel)
+      : kernel_(&kernel), run_([](void const* k, HostTeam const& team) { (*static_cast<Kernel const*>(k))(team); }) {}
+  void operator()(HostTeam const& team) const { run_(kernel_, team); }
+
+ private:
+  void const* kernel_;
+  void (*run_)(void const*, HostTeam const&);
+};
+
+/// Calls it for each team of an execution space with these members.
+template <class Member>
+struct HostTeamCall {
+  HostKernel kernel;
+  std::size_t scratch_bytes;
+
+  void operator()(Member const& member) const {
+    void* const scratch = scratch_bytes > 0 ? member.team_shmem().get_shmem(scratch_bytes) : nullptr;
+    kernel(HostTeam(member.league_rank(), member.league_size(), static_cast<char*>(scratch)));
+  }
+};
+
+/// Calls kernel(i) for i in [0, n), split into one run of neighbours for each of `cores`. The kernel outlives the
+/// launch.
+class HostRangeCall {
+ public:
+  template <class Kernel>
+  HostRangeCall(Kernel const& kernel, std::int64_t n, int cores)
+      : kernel_(&kernel),
+        n_(n),
+        length_((n + cores - 1) / cores),
+        run_([](void const* k, std::int64_t begin, std::int64_t end) {
+          Kernel const& at = *static_cast<Kernel const*>(k);
+          for (std::int64_t i = begin; i < end; ++i) at(i);
+        }) {}
+  std::int64_t runs() const { return (n_ + length_ - 1) / length_; }
+  void operator()(std::int64_t run) const {
+    std::int64_t const begin = run * length_, rest = n_ - begin;
+    run_(kernel_, begin, begin + (rest < length_ ? rest : length_));
+  }
+
+ private:
+  void const* kernel_;
+  std::int64_t n_, length_;
+  void (*run_)(void const*, std::int64_t, std::int64_t);
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_OPENMP_PANELS_HPP
+#define TESSERA_OPENMP_PANELS_HPP
+
+#include <cstdint>
+
+#include <tessera/types.hpp>
+
+// Between matrices in memory and the panels of the micro-kernel. Compiled once for each pair of element types, not in
+// every kernel that packs: these conversions are most of the code of a tile kernel on a CPU.
+namespace tessera::detail::openmp {
+
+/// to[c * Width + r] = element (r, c) of the n x k elements of `type` at `from`, strides in elements; rows from n up to
+/// Width become zero. For Width panel_rows and panel_cols<Compute>.
+template <class Compute, int Width>
+void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
+                Compute* to);
+
+/// n elements of `type` at `to`, `stride` elements apart, become row[0], ..., row[n - 1], rounded.
+template <class Compute>
+void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t stride);
+
+}  // namespace tessera::detail::openmp
+
+#endif

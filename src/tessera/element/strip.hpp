@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENT_STRIP_HPP
+#define TESSERA_ELEMENT_STRIP_HPP
+
+#include <cstdint>
+
+#include <tessera/element/convert.hpp>
+
+// Runs of elements between memory and the arrays that loops on a CPU work on. Never inlined: conversions between
+// element types vectorise into much code, which every kernel of a source then shares.
+namespace tessera::detail {
+
+/// to[i] = from[i * by], widened, for i in [0, n).
+template <class To, class From>
+[[gnu::noinline]] KOKKOS_FUNCTION void read_strip(From const* from, std::int64_t by, int n, To* KOKKOS_RESTRICT to) {
+  if (by == 1) {
+    for (int i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
+  } else if (by == 0) {
+    To const x = static_cast<To>(*from);
+    for (int i = 0; i < n; ++i) to[i] = x;
+  } else {
+    for (int i = 0; i < n; ++i) to[i] = static_cast<To>(from[i * by]);
+  }
+}
+
+}  // namespace tessera::detail
+
+#endif
