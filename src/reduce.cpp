@@ -16,16 +16,9 @@ std::size_t reduction_workspace(ReduceProblem const& problem) {
 }
 
 // The narrow types are compiled in reduce_narrow.cpp.
-#define TESSERA_NARROW(EXTERN, EXEC)         \
-  TESSERA_REDUCTION_OF(extern, EXEC, fp16_t) \
-  TESSERA_REDUCTION_OF(extern, EXEC, bf16_t) \
-  TESSERA_REDUCTION_OF(extern, EXEC, e4m3_t) \
-  TESSERA_REDUCTION_OF(extern, EXEC, e5m2_t)
-TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_NARROW)
-
 #define TESSERA_INSTANCES(EXTERN, EXEC)                                  \
-  TESSERA_REDUCE_START(EXTERN, EXEC, float)                              \
-  TESSERA_REDUCE_START(EXTERN, EXEC, double)                             \
+  TESSERA_NARROW_REDUCTIONS(extern, EXEC)                                \
+  TESSERA_REDUCE_STARTS(EXTERN, EXEC)                                    \
   EXTERN template void run_reduction(EXEC const&, ReduceProblem const&); \
   EXTERN template std::size_t reduction_workspace<EXEC>(ReduceProblem const&);
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)

@@ -33,9 +33,8 @@ class HostScratch {
 /// What kernels use of Kokkos' team members, for a team of one thread.
 class HostTeam {
  public:
-  KOKKOS_FUNCTION HostTeam(int rank, int size, char* scratch) : rank_(rank), size_(size), scratch_(scratch) {}
+  KOKKOS_FUNCTION HostTeam(int rank, char* scratch) : rank_(rank), scratch_(scratch) {}
   KOKKOS_FUNCTION int league_rank() const { return rank_; }
-  KOKKOS_FUNCTION int league_size() const { return size_; }
   KOKKOS_FUNCTION int team_rank() const { return 0; }
   KOKKOS_FUNCTION int team_size() const { return 1; }
   KOKKOS_FUNCTION void team_barrier() const {}
@@ -43,7 +42,7 @@ class HostTeam {
   KOKKOS_FUNCTION HostScratch team_scratch(int) const { return team_shmem(); }
 
  private:
-  int rank_, size_;
+  int rank_;
   char* scratch_;
 };
 
@@ -68,7 +67,7 @@ struct HostTeamCall {
 
   void operator()(Member const& member) const {
     void* const scratch = scratch_bytes > 0 ? member.team_shmem().get_shmem(scratch_bytes) : nullptr;
-    kernel(HostTeam(member.league_rank(), member.league_size(), static_cast<char*>(scratch)));
+    kernel(HostTeam(member.league_rank(), static_cast<char*>(scratch)));
   }
 };
 

@@ -221,10 +221,18 @@ auto with_type(Scalar type, F const& f) {
 // The instances that the library's sources hold between them.
 #define TESSERA_REDUCTION_OF(EXTERN, EXEC, IN) \
   EXTERN template void run_reduction_of<EXEC, IN>(EXEC const&, ReduceProblem const&);
+#define TESSERA_NARROW_REDUCTIONS(EXTERN, EXEC) \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, fp16_t)    \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, bf16_t)    \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, e4m3_t)    \
+  TESSERA_REDUCTION_OF(EXTERN, EXEC, e5m2_t)
 /// The kernels of the second passes, whose input is of the accumulator's type; on a CPU those of all passes.
 #define TESSERA_REDUCE_START(EXTERN, EXEC, A)                       \
   EXTERN template void start_pass<EXEC, ReduceElement<EXEC, A>, A>( \
       char const*, EXEC const&, ReducePass const&, ReduceKernel<KernelSpace<EXEC>, ReduceElement<EXEC, A>, A> const&);
+#define TESSERA_REDUCE_STARTS(EXTERN, EXEC) \
+  TESSERA_REDUCE_START(EXTERN, EXEC, float) \
+  TESSERA_REDUCE_START(EXTERN, EXEC, double)
 
 }  // namespace tessera::detail
 
