@@ -45,7 +45,7 @@ consteval bool takes_elements() {
 ///
 /// Types: any, mixed. `f` is given 16-bit, 8-bit and fp32 operands as fp32, or as fp64 when the output or any input is
 /// fp64; integers and other types as they are. Its result is rounded once, to nearest even, to out's element type
-/// (integers saturate, NaN gives 0). `f` is trivially copyable, has no state between elements and, with a member
+/// (integers saturate, NaN gives 0). `f` is copied to the device as bytes, has no state between elements and, with a member
 /// `static constexpr bool wants_index = true`, takes the linear index of the element first (see functors.hpp).
 ///
 /// In place: out may have exactly the elements of an input. Asynchronous on `exec`; no fence, no allocation.
@@ -61,7 +61,8 @@ void transform(Exec const& exec, Out const& out, F const& f, In const&... in) {
   static_assert(sizeof...(In) <= 8, "transform takes 8 inputs at most");
   static_assert(((In::rank() <= Out::rank()) && ...),
                 "an input of transform must not have more dimensions than the output");
-  static_assert(std::is_trivially_copyable_v<F>, "the functor of transform must be trivially copyable");
+  // Not "trivially copyable", which nvcc's wrapper of a KOKKOS_LAMBDA is not.
+  static_assert(std::is_copy_constructible_v<F>, "the functor of transform must be copyable");
   static_assert(detail::takes_elements<F, R, typename In::non_const_value_type...>(),
                 "the functor of transform must be callable on const with one value per input: float for fp32, 16- and "
                 "8-bit inputs (double when an operand is double), other types as they are stored");
