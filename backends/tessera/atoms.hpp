@@ -32,6 +32,12 @@ struct ElementProbe {
   KOKKOS_FUNCTION void operator()(T&, int, int) const {}
 };
 
+/// A callable for values a row and for an element beside its row's value, likewise.
+struct RowProbe {
+  template <class T, class U>
+  KOKKOS_FUNCTION void operator()(T&&, U&&) const {}
+};
+
 /// Work without an element, likewise.
 struct WorkProbe {
   KOKKOS_FUNCTION void operator()() const {}
@@ -66,11 +72,15 @@ concept MultipliesRounded = requires(typename A::Math& math, typename A::templat
                                      typename A::template Accumulator<M, N>& acc,
                                      typename A::template RowValues<M>& rows) {
   math.round(from, left);
-  math.multiply(left, right, acc, true);  // right as it lies in memory: K rows of N
-  math.row_max(from, rows);               // rows = max(rows, maximum of each row), known to every holder of the row
-  math.row_add_partial(from, rows);       // rows += sum of the holder's own elements of the row
-  math.row_combine(rows);                 // partial sums become sums
-  math.turn(WorkProbe{});                 // a group of matrix work that teams' halves may take in turns
+  math.multiply(left, right, acc, true);      // right as it lies in memory: K rows of N
+  math.row_max(from, rows);                   // rows = max(rows, maximum of each row), known to every holder of the row
+  math.row_add_partial(from, rows);           // rows += sum of the holder's own elements of the row
+  math.row_combine(rows);                     // partial sums become sums
+  math.for_rows(RowProbe{}, rows, rows);      // f(values...) of each row that this thread holds
+  math.for_each_with(acc, rows, RowProbe{});  // f(element, its row's value)
+  math.once_per_row(rows, RowProbe{});        // f(value, row), once for every row of the tile
+  { A::Math::exp2(typename A::Compute{}) } -> std::same_as<typename A::Compute>;
+  math.turn(WorkProbe{});  // a group of matrix work that teams' halves may take in turns
 };
 
 /// The two halves of a kernel. Tiles are counted in 31 bits, which is what a league holds.

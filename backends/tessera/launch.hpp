@@ -14,7 +14,7 @@
 #include <tessera/host_team.hpp>
 
 // How a kernel starts. Two forms: a league of teams with scratch, and one call per index. Both are asynchronous, on the
-// caller's execution-space instance, without fence or allocation, and carry a label for Kokkos Tools.
+// caller's execution-space instance, without a fence or an allocation of their own, and carry a label for Kokkos Tools.
 namespace tessera::detail {
 
 /// The host execution spaces whose launches return when the work is done: they share kernels, each compiled once for

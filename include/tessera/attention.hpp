@@ -71,13 +71,13 @@ inline void check_attention_extents(AttentionProblem const& p, std::string const
   if (p.q.cols != p.k.cols) fail("the features of Q and K differ");
   if (p.o.cols != p.v.cols) fail("the features of V and O differ");
   if (p.q.cols > 256 || p.v.cols > 256) fail("a head has at most 256 features");
-  if (p.q.rows > INT_MAX / 2 || p.k.rows > INT_MAX / 2 || p.q.outer > INT_MAX || p.q.inner > INT_MAX)
+  constexpr std::int64_t most_rows = std::int64_t(1) << 30;  // sums of two row indices fit into int
+  if (p.q.rows > most_rows || p.k.rows > most_rows || p.q.outer > INT_MAX || p.q.inner > INT_MAX)
     fail("a sequence has at most 2^30 rows, a batch and the heads at most 2^31 - 1");
 }
 
 template <class Exec, class T>
 void take_lse(AttentionProblem& p, ViewRef<T, 3> const& lse, std::string const& operands) {
-  if (!lse) return;
   auto const& a = lse.array();
   lse.template check_accessible<Exec>("tessera::attention", "options.lse");
   if (a.extent[0] != p.o.outer || a.extent[1] != p.o.inner || a.extent[2] != p.o.rows)
@@ -120,15 +120,26 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_value(fp64 ? !options.lse : !options.lse_fp64, op,
               fp64 ? "operands of double write options.lse_fp64, not options.lse"
                    : "only operands of double write options.lse_fp64");
-  if constexpr (fp64)
-    take_lse<Exec>(p, options.lse_fp64, operands);
-  else
-    take_lse<Exec>(p, options.lse, operands);
+  auto const lse = [&] {
+    if constexpr (fp64)
+      return options.lse_fp64;
+    else
+      return options.lse;
+  }();
+  if (lse) {
+    take_lse<Exec>(p, lse, operands);
+    check_no_overlap(op, "lse", lse.array(), "O", o);
+    check_no_overlap(op, "lse", lse.array(), "Q", q);
+    check_no_overlap(op, "lse", lse.array(), "K", k);
+    check_no_overlap(op, "lse", lse.array(), "V", v);
+  }
   if (options.key_lengths) {
     auto const& lengths = options.key_lengths.array();
     options.key_lengths.template check_accessible<Exec>(op, "options.key_lengths");
     check_extent(op, "key_lengths", lengths, 0, p.q.outer, "the batch; " + operands);
     check_data(op, "key_lengths", lengths);
+    check_no_overlap(op, "O", o, "key_lengths", lengths);
+    if (lse) check_no_overlap(op, "lse", lse.array(), "key_lengths", lengths);
     p.key_lengths = lengths.data;
     p.key_lengths_stride = lengths.stride[0];
   }
@@ -160,11 +171,13 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 /// asynchronously on `exec`, without fence or allocation.
 ///
 /// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
-/// NaN among a query's scores, and a score of +∞, make its row NaN. Keys behind a key length may hold anything.
+/// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
+/// anything. Values that only the causal mask hides must be finite: their weight is 0, and 0·∞ is NaN.
 ///
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp
-/// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O shares memory with Q, K, V or itself;
+/// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
+///   operand or with itself;
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, or an option's
 ///   memory is out of reach; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,

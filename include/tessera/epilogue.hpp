@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <tessera/detail/array.hpp>
+#include <tessera/functors.hpp>
 #include <tessera/types.hpp>
 
 namespace tessera {
@@ -59,7 +60,7 @@ struct Relu {
 struct Gelu {
   template <class T>
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
-    return T(0.5) * x * (T(1) + Kokkos::erf(x * T(0.70710678118654752440)));
+    return fn::gelu{}(x);
   }
 };
 
@@ -67,7 +68,7 @@ struct Gelu {
 struct GeluTanh {
   template <class T>
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
-    return T(0.5) * x * (T(1) + Kokkos::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+    return fn::gelu_tanh{}(x);
   }
 };
 
@@ -75,7 +76,7 @@ struct GeluTanh {
 struct Silu {
   template <class T>
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
-    return x / (T(1) + Kokkos::exp(-x));
+    return fn::silu{}(x);
   }
 };
 

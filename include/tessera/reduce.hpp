@@ -14,7 +14,6 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/element/reduce_problem.hpp>
-#include <tessera/element/sharing.hpp>
 #include <tessera/types.hpp>
 
 namespace tessera {
@@ -123,7 +122,7 @@ void reduce(Exec const& exec, Out const& out, In const& in, Reduction operation,
   detail::check_data(op, "in", from);
   detail::check_data(op, "out", to);
   detail::check_writable(op, "out", to);
-  detail::check_shares_nothing(op, "out", to, "in", from);
+  detail::check_no_overlap(op, "out", to, "in", from);
   std::size_t const needed = detail::reduction_workspace<Exec>(problem);
   if (needed > 0) {
     if (options.workspace.size() < needed || reinterpret_cast<std::uintptr_t>(options.workspace.data()) % 8 != 0)
@@ -132,8 +131,8 @@ void reduce(Exec const& exec, Out const& out, In const& in, Reduction operation,
                                             " bytes aligned to 8, " + std::to_string(options.workspace.size()) +
                                             " were passed" + (options.workspace.size() < needed ? "" : " unaligned"));
     auto const workspace = detail::array(options.workspace);
-    detail::check_shares_nothing(op, "workspace", workspace, "in", from);
-    detail::check_shares_nothing(op, "workspace", workspace, "out", to);
+    detail::check_no_overlap(op, "workspace", workspace, "in", from);
+    detail::check_no_overlap(op, "workspace", workspace, "out", to);
   }
   detail::run_reduction(exec, problem);
 }

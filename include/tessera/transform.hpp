@@ -45,8 +45,8 @@ consteval bool takes_elements() {
 ///
 /// Types: any, mixed. `f` is given 16-bit, 8-bit and fp32 operands as fp32, or as fp64 when the output or any input is
 /// fp64; integers and other types as they are. Its result is rounded once, to nearest even, to out's element type
-/// (integers saturate, NaN gives 0). `f` is copied to the device as bytes, has no state between elements and, with a member
-/// `static constexpr bool wants_index = true`, takes the linear index of the element first (see functors.hpp).
+/// (integers saturate, NaN gives 0). `f` is copied to the device as bytes, has no state between elements and, with a
+/// member `static constexpr bool wants_index = true`, takes the linear index of the element first (see functors.hpp).
 ///
 /// In place: out may have exactly the elements of an input. Asynchronous on `exec`; no fence, no allocation.
 ///

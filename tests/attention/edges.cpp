@@ -108,6 +108,8 @@ TEST_CASE_TEMPLATE_DEFINE("attention names what does not fit and writes nothing"
   V4<Exec> square("Q", 2, 4, 5, 3), square_k("K", 2, 4, 5, 3);
   error_of([&] { attention(e, square, square, square_k, square_k); }, ErrorCode::overlap);
   error_of([&] { attention(e, square_k, square, square_k, square); }, ErrorCode::overlap);
+  error_of([&] { attention(e, o, q, k, v, {.lse = ViewOf<Exec, float***>(q.data(), 2, 4, 5)}); }, ErrorCode::overlap);
+  error_of([&] { attention(e, o, q, k, v, {.lse = ViewOf<Exec, float***>(o.data(), 2, 4, 5)}); }, ErrorCode::overlap);
   using Raw = Kokkos::View<float****, Kokkos::LayoutRight, typename Exec::memory_space,
                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   error_of([&] { attention(e, o, Raw(nullptr, 2, 4, 5, 8), k, v); }, ErrorCode::null_data);

@@ -191,6 +191,46 @@ TEST_CASE_TEMPLATE_DEFINE("gemm's ready epilogues", Exec, ready_id) {
 }
 TEST_CASE_TEMPLATE_APPLY(ready_id, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("gemm's ready epilogues reach their limits at infinity", Exec, limits_id) {
+  Matrix<Exec> a("A", 2, 3), b("B", 3, 4), c("C", 2, 4);
+  float const infinity = INFINITY;
+  auto const check = [&](auto const& epilogue, float below) {
+    for (float const x : {-infinity, infinity}) {
+      fill(c, std::vector<float>(c.size(), x));
+      gemm(Exec{}, 0, a, b, 1, c, {}, epilogue);
+      for (float const y : values(c)) CHECK(y == (x < 0 ? below : infinity));
+    }
+  };
+  check(epilogue::Relu{}, 0);
+  check(epilogue::Gelu{}, 0);
+  check(epilogue::GeluTanh{}, 0);
+  check(epilogue::Silu{}, 0);
+  check(epilogue::Elu{0.5}, -0.5);
+}
+TEST_CASE_TEMPLATE_APPLY(limits_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("gemm updates a block of the matrix that holds its operands", Exec, blocks_id) {
+  // The trailing update of a factorisation: the three blocks interleave in memory and share no element.
+  int const n = 50, done = 13;
+  Matrix<Exec> whole("A", n, n);
+  randomise(whole, 1);
+  auto const before = values(whole);
+  auto const left = std::pair(0, done), rest = std::pair(done, n);
+  gemm(Exec{}, -1, Kokkos::subview(whole, rest, left), Kokkos::subview(whole, left, rest), 1,
+       Kokkos::subview(whole, rest, rest));
+  auto const after = values(whole);
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      double want = before[i * n + j], magnitude = std::fabs(want);
+      for (int p = 0; p < done && i >= done && j >= done; ++p) {
+        want -= double(before[i * n + p]) * before[p * n + j];
+        magnitude += std::fabs(double(before[i * n + p]) * before[p * n + j]);
+      }
+      CHECK(std::fabs(after[i * n + j] - want) <= (done + 3) * magnitude * std::ldexp(1.0, -24));
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(blocks_id, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("gemm quantises into a narrow C and reports the largest size", Exec, quantise_id) {
   int const m = 40, n = 30, k = 16;
   Matrix<Exec> a("A", m, k), b("B", k, n), plain("C", m, n);

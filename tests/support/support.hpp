@@ -10,12 +10,15 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <tessera/error.hpp>
 #include <tessera/types.hpp>
+
+#include "elements.hpp"
 
 namespace tessera::test {
 
@@ -56,49 +59,19 @@ std::vector<T> uniform(std::size_t n, unsigned seed, double low = -1, double hig
 template <class Exec, class DataType, class Layout = Kokkos::LayoutRight>
 using ViewOf = Kokkos::View<DataType, Layout, typename Exec::memory_space>;
 
-/// Copies between a View of any layout and a flat one, last index fastest, on the View's own execution space.
-template <class View, class Flat, bool ToView>
-struct FlatCopy {
-  View view;
-  Flat flat;
-  KOKKOS_FUNCTION void operator()(std::size_t i) const {
-    std::size_t at[8] = {}, rest = i;
-    for (int d = static_cast<int>(View::rank()) - 1; d >= 0; --d) {
-      at[d] = rest % view.extent(d);
-      rest /= view.extent(d);
-    }
-    auto& element = view.access(at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]);
-    if constexpr (ToView)
-      element = flat(i);
-    else
-      flat(i) = element;
-  }
-};
-
 /// Sets the elements from values listed with the last index fastest, whatever the layout.
 template <class View, class T>
 void fill(View const& v, std::vector<T> const& values) {
-  using Exec = typename View::execution_space;
-  using Flat = Kokkos::View<T*, typename View::memory_space>;
-  Kokkos::View<T const*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> const host(values.data(),
-                                                                                                v.size());
-  Flat const flat("flat", v.size());
-  Kokkos::deep_copy(flat, host);
-  Kokkos::parallel_for("fill", Kokkos::RangePolicy<Exec>(0, v.size()), FlatCopy<View, Flat, true>{v, flat});
-  Kokkos::fence();
+  static_assert(std::is_same_v<T, typename View::non_const_value_type>);
+  REQUIRE(values.size() >= v.size());
+  write_elements<typename View::memory_space>(elements_of(v), values.data());
 }
 
 /// The elements on the host, last index fastest.
 template <class View>
 auto values(View const& v) {
-  using T = typename View::non_const_value_type;
-  using Exec = typename View::execution_space;
-  using Flat = Kokkos::View<T*, typename View::memory_space>;
-  Flat const flat("flat", v.size());
-  Kokkos::parallel_for("values", Kokkos::RangePolicy<Exec>(0, v.size()), FlatCopy<View, Flat, false>{v, flat});
-  std::vector<T> out(v.size());
-  Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> const host(out.data(), v.size());
-  Kokkos::deep_copy(host, flat);
+  std::vector<typename View::non_const_value_type> out(v.size());
+  read_elements<typename View::memory_space>(elements_of(v), out.data());
   return out;
 }
 

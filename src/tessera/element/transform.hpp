@@ -14,7 +14,6 @@
 #include <tessera/element/convert.hpp>
 #include <tessera/element/dimensions.hpp>
 #include <tessera/element/leaves.hpp>
-#include <tessera/element/sharing.hpp>
 #include <tessera/element/strip.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/launch.hpp>
@@ -260,7 +259,7 @@ Array<T, OutRank> checked_input(char const* op, std::string const& name, Array<T
   check_data(op, name.c_str(), in);
   if constexpr (sizeof(T) == sizeof(U))
     if (same_elements(out, seen)) return seen;
-  check_shares_nothing(op, "out", out, name, in);
+  check_no_overlap(op, "out", out, name, in);
   return seen;
 }
 
