@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <climits>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -89,12 +90,17 @@ inline void check_tiles(char const* label, std::int64_t tiles) {
                                        std::to_string(INT_MAX));
 }
 
+/// Floating-point operations that one core of a CPU does in about the time it takes to wake the others.
+inline constexpr double worth_a_fork = 1e6;
+
 /// Teams of `Threads` threads (a multiple of 32; one on a CPU), `league` of them, each with `scratch` bytes of level-0
-/// scratch; `functor(TeamMember<Exec> const&)` is the team's work and is trivially copyable.
+/// scratch; `functor(TeamMember<Exec> const&)` is the team's work and is trivially copyable. `operations` is what all
+/// teams do together, where known: a CPU does little work on the calling thread.
 /// `TeamsAtOnce` of them should fit a multiprocessor's registers. Error{scratch}: the machine gives a team less
 /// scratch. Error{extent}: more than 2^31 - 1 teams.
 template <int Threads, int TeamsAtOnce = 1, class Exec, class Functor>
-void launch(char const* label, Exec const& exec, std::int64_t league, std::size_t scratch, Functor const& functor) {
+void launch(char const* label, Exec const& exec, std::int64_t league, std::size_t scratch, Functor const& functor,
+            double operations = HUGE_VAL) {
   static_assert(Threads % 32 == 0 && Threads <= 1024, "a team has a multiple of 32 threads, 1024 at most");
   if (league <= 0) return;
   check_tiles(label, league);
@@ -102,6 +108,13 @@ void launch(char const* label, Exec const& exec, std::int64_t league, std::size_
   if (scratch > limit)
     throw Error(ErrorCode::scratch, std::string(label) + ": needs " + std::to_string(scratch) +
                                         " bytes of team scratch, the machine has " + std::to_string(limit));
+#if defined(KOKKOS_ENABLE_SERIAL)
+  // Host spaces return when the work is done, so that it makes no difference to the caller which of them does it.
+  if constexpr (shares_host_kernels<Exec> && std::is_invocable_v<Functor const&, HostTeam const&>)
+    if (operations < worth_a_fork)
+      return Machine<Kokkos::Serial>::template launch<Threads, TeamsAtOnce>(label, Kokkos::Serial{},
+                                                                            static_cast<int>(league), scratch, functor);
+#endif
   Machine<Exec>::template launch<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league), scratch, functor);
 }
 

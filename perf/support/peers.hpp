@@ -17,6 +17,7 @@
 
 #if defined(TESSERA_PERF_OPENBLAS)
 #include <cblas.h>
+#include <cstdlib>
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
 #include <dnnl.h>
@@ -86,7 +87,11 @@ Implementation openblas_gemm(Exec const& exec, GemmOperands<Exec, T, T> const& x
                           cblas_sgemm(CblasRowMajor, op(x.transpose_a), op(x.transpose_b), i(x.m), i(x.n), i(x.k), 1,
                                       x.a.data(), lda, x.b.data(), ldb, 0, x.c.data(), i(x.n));
                       }};
-  peer.own_threads = true;
+  peer.own_threads = openblas_get_parallel() == OPENBLAS_THREAD;
+  // The library's own threads are made on the core to which OpenMP has bound ours, all of them.
+  char const* const bound = std::getenv("OMP_PROC_BIND");
+  if (peer.own_threads && bound != nullptr && std::string(bound) != "false")
+    peer.error = "this OpenBLAS has threads of its own, which OMP_PROC_BIND puts on one core: use its OpenMP build";
   return peer;
 }
 #endif

@@ -54,7 +54,10 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
 template <class Atoms, class Exec, TileKernel Kernel>
 void run(char const* label, Exec const& exec, Kernel const& kernel) {
   using P = Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
-  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel});
+  double operations = HUGE_VAL;
+  if constexpr (requires { kernel.operations(); }) operations = kernel.operations();
+  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel},
+                                                    operations);
 }
 
 }  // namespace tessera::detail::portable

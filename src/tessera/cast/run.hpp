@@ -92,12 +92,17 @@ template <class Through, class Exec>
 void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions<2> const& dims) {
   using Kernel = CastStrips<Through>;
   ReadStrip<Through> read = nullptr;
+  WidenStrip<Through> widen = nullptr;
   WriteStrip<Through> write = nullptr;
+  bool const may_widen = problem.out_type == scalar_of<Through> && problem.in != problem.out;
   // Of wide and narrow types only what can meet: a pair with a double goes through double, others through float.
   constexpr bool wide = std::is_same_v<Through, double>;
   with_float_type(problem.in_type, [&](auto in) {
     using In = typename decltype(in)::type;
-    if constexpr (wide || !std::is_same_v<In, double>) read = read_cast_strip<Through, In>;
+    if constexpr (wide || !std::is_same_v<In, double>) {
+      if constexpr (!std::is_same_v<In, Through>) read = read_cast_strip<Through, In>;
+      if (may_widen) widen = widen_cast_strip<Through, In>;
+    }
   });
   with_float_type(problem.out_type, [&](auto out) {
     using Out = typename decltype(out)::type;
@@ -105,7 +110,7 @@ void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions
   });
   PackSpace<2, Kernel::width> const space(dims, 0);
   for_each_index("tessera::cast", exec, space.packs,
-                 Kernel{read, write, problem.out, problem.in, problem.saturate, space});
+                 Kernel{read, widen, write, problem.out, problem.in, problem.saturate, space});
 }
 
 template <class Exec>

@@ -11,11 +11,14 @@
 #include <tessera/element/dimensions.hpp>
 
 // Casts on a CPU: strips are widened into an array in the first-level cache and rounded from there. Both halves are
-// behind pointers, so that there is one loop for each type and not one for each pair of types.
+// behind pointers, so that there is one loop for each type and not one for each pair of types. Where one of the two
+// types is the wide one itself, its elements are read or written where they lie.
 namespace tessera::detail {
 
 template <class Through>
 using ReadStrip = void (*)(void const* from, std::int64_t at, std::int64_t by, int n, Through* to);
+template <class Through>
+using WidenStrip = void (*)(void const* from, std::int64_t at, std::int64_t by, int n, bool saturate, Through* to);
 template <class Through>
 using WriteStrip = void (*)(Through const* from, int n, bool saturate, void* to, std::int64_t at, std::int64_t by);
 
@@ -35,6 +38,18 @@ void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, 
     for (int i = 0; i < n; ++i) to[i] = widened(from[i * by]);
 }
 
+/// The same with what a cast to Through does to NaN and infinities.
+template <class Through, class In>
+void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, bool saturate,
+                      Through* KOKKOS_RESTRICT to) {
+  In const* const from = static_cast<In const*>(data) + at;
+  auto const overflow = cast_overflow<Through>(saturate);
+  if (by == 1)
+    for (int i = 0; i < n; ++i) to[i] = convert<Through>(from[i], overflow);
+  else
+    for (int i = 0; i < n; ++i) to[i] = convert<Through>(from[i * by], overflow);
+}
+
 /// Element at + i * by of `data` becomes from[i], rounded.
 template <class Through, class Out>
 void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, bool saturate, void* data, std::int64_t at,
@@ -51,7 +66,8 @@ template <class Through>
 struct CastStrips {
   static constexpr int width = 1024;  // elements of an index of the launch
 
-  ReadStrip<Through> read;
+  ReadStrip<Through> read;    // none when the input is of type Through
+  WidenStrip<Through> widen;  // for an output of type Through that is not the input, else none
   WriteStrip<Through> write;
   void* out;
   void const* in;
@@ -61,10 +77,20 @@ struct CastStrips {
   KOKKOS_FUNCTION void operator()(std::int64_t pack) const {
     auto const at = space.place(pack);
     std::int64_t const out_by = space.stride[0][0], in_by = space.stride[1][0];
-    Through strip[width];  // (width)
+    std::int64_t const out_at = at.offset[0] + at.low * out_by, in_at = at.offset[1] + at.low * in_by;
     int const n = at.high - at.low;
-    read(in, at.offset[1] + at.low * in_by, in_by, n, strip);
-    write(strip, n, saturate, out, at.offset[0] + at.low * out_by, out_by);
+    if (widen != nullptr && out_by == 1) {
+      widen(in, in_at, in_by, n, saturate, static_cast<Through*>(out) + out_at);
+    } else if (read == nullptr && in_by == 1 && in != out) {
+      write(static_cast<Through const*>(in) + in_at, n, saturate, out, out_at, out_by);
+    } else {
+      Through strip[width];  // (width)
+      if (read != nullptr)
+        read(in, in_at, in_by, n, strip);
+      else
+        read_cast_strip<Through, Through>(in, in_at, in_by, n, strip);
+      write(strip, n, saturate, out, out_at, out_by);
+    }
   }
 };
 

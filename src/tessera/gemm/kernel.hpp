@@ -34,6 +34,7 @@ struct GemmKernel {
   Finish<Compute, Epilogue> finish;
   int tile_rows, tile_cols, mainloop;
   std::int64_t planes;
+  double flops;
   bool batched_a, batched_b;  // else one matrix serves the whole batch
 
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue)
@@ -45,6 +46,7 @@ struct GemmKernel {
         tile_cols(static_cast<int>((p.n() + BN - 1) / BN)),
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
         planes(p.batch()),
+        flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         batched_a(p.a.inner > 1),
         batched_b(p.b.inner > 1) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
@@ -60,6 +62,7 @@ struct GemmKernel {
     int const rest = tile_rows - group * group_rows, rows = rest < group_rows ? rest : group_rows, col = r / rows;
     return {{0, plane}, std::int64_t(group * group_rows + r - col * rows) * BM, std::int64_t(col) * BN};
   }
+  double operations() const { return flops; }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles.
   std::int64_t teams(int concurrency) const { return tiles() < concurrency ? tiles() : concurrency; }
 
