@@ -92,7 +92,7 @@ template <class Through, class Exec>
 void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions<2> const& dims) {
   using Kernel = CastStrips<Through>;
   ReadStrip<Through> read = nullptr;
-  WidenStrip<Through> widen = nullptr;
+  ReadStrip<Through> widen = nullptr;
   WriteStrip<Through> write = nullptr;
   bool const may_widen = problem.out_type == scalar_of<Through> && problem.in != problem.out;
   // Of wide and narrow types only what can meet: a pair with a double goes through double, others through float.
@@ -101,16 +101,17 @@ void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions
     using In = typename decltype(in)::type;
     if constexpr (wide || !std::is_same_v<In, double>) {
       if constexpr (!std::is_same_v<In, Through>) read = read_cast_strip<Through, In>;
-      if (may_widen) widen = widen_cast_strip<Through, In>;
+      if (may_widen)
+        widen = problem.saturate ? widen_cast_strip<Through, In, true> : widen_cast_strip<Through, In, false>;
     }
   });
   with_float_type(problem.out_type, [&](auto out) {
     using Out = typename decltype(out)::type;
-    if constexpr (wide || !std::is_same_v<Out, double>) write = write_cast_strip<Through, Out>;
+    if constexpr (wide || !std::is_same_v<Out, double>)
+      write = problem.saturate ? write_cast_strip<Through, Out, true> : write_cast_strip<Through, Out, false>;
   });
   PackSpace<2, Kernel::width> const space(dims, 0);
-  for_each_index("tessera::cast", exec, space.packs,
-                 Kernel{read, widen, write, problem.out, problem.in, problem.saturate, space});
+  for_each_index("tessera::cast", exec, space.packs, Kernel{read, widen, write, problem.out, problem.in, space});
 }
 
 template <class Exec>

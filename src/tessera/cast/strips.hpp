@@ -18,9 +18,7 @@ namespace tessera::detail {
 template <class Through>
 using ReadStrip = void (*)(void const* from, std::int64_t at, std::int64_t by, int n, Through* to);
 template <class Through>
-using WidenStrip = void (*)(void const* from, std::int64_t at, std::int64_t by, int n, bool saturate, Through* to);
-template <class Through>
-using WriteStrip = void (*)(Through const* from, int n, bool saturate, void* to, std::int64_t at, std::int64_t by);
+using WriteStrip = void (*)(Through const* from, int n, void* to, std::int64_t at, std::int64_t by);
 
 /// to[i] = element at + i * by of `from`.
 template <class Through, class In>
@@ -38,24 +36,33 @@ void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, 
     for (int i = 0; i < n; ++i) to[i] = widened(from[i * by]);
 }
 
-/// The same with what a cast to Through does to NaN and infinities.
-template <class Through, class In>
-void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, bool saturate,
-                      Through* KOKKOS_RESTRICT to) {
+/// x in the wide type as a cast leaves it: NaN canonical, infinities saturated where asked.
+template <class Through, bool Saturate, class In>
+Through widen_exactly(In x) {
+  if constexpr (Saturate || std::is_same_v<In, Through>) {
+    return convert<Through>(x, cast_overflow<Through>(Saturate));
+  } else {
+    using Format = FloatFormat<Through>;
+    auto const wide = pattern_of(widen_bits<Through, In>(pattern_of(x)));
+    return from_pattern<Through>((wide & Format::nan_bits) > Format::last_bits ? Format::nan_bits : wide);
+  }
+}
+
+/// to[i] = element at + i * by of `from`, as a cast to Through leaves it.
+template <class Through, class In, bool Saturate>
+void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, Through* KOKKOS_RESTRICT to) {
   In const* const from = static_cast<In const*>(data) + at;
-  auto const overflow = cast_overflow<Through>(saturate);
   if (by == 1)
-    for (int i = 0; i < n; ++i) to[i] = convert<Through>(from[i], overflow);
+    for (int i = 0; i < n; ++i) to[i] = widen_exactly<Through, Saturate>(from[i]);
   else
-    for (int i = 0; i < n; ++i) to[i] = convert<Through>(from[i * by], overflow);
+    for (int i = 0; i < n; ++i) to[i] = widen_exactly<Through, Saturate>(from[i * by]);
 }
 
 /// Element at + i * by of `data` becomes from[i], rounded.
-template <class Through, class Out>
-void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, bool saturate, void* data, std::int64_t at,
-                      std::int64_t by) {
+template <class Through, class Out, bool Saturate>
+void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, void* data, std::int64_t at, std::int64_t by) {
   Out* const to = static_cast<Out*>(data) + at;
-  auto const overflow = cast_overflow<Out>(saturate);
+  constexpr auto overflow = cast_overflow<Out>(Saturate);
   if (by == 1)
     for (int i = 0; i < n; ++i) to[i] = from_pattern<Out>(round_bits<Out>(from[i], overflow));
   else
@@ -66,12 +73,11 @@ template <class Through>
 struct CastStrips {
   static constexpr int width = 1024;  // elements of an index of the launch
 
-  ReadStrip<Through> read;    // none when the input is of type Through
-  WidenStrip<Through> widen;  // for an output of type Through that is not the input, else none
+  ReadStrip<Through> read;   // none when the input is of type Through
+  ReadStrip<Through> widen;  // for an output of type Through that is not the input, else none
   WriteStrip<Through> write;
   void* out;
   void const* in;
-  bool saturate;
   PackSpace<2, width> space;
 
   KOKKOS_FUNCTION void operator()(std::int64_t pack) const {
@@ -80,16 +86,16 @@ struct CastStrips {
     std::int64_t const out_at = at.offset[0] + at.low * out_by, in_at = at.offset[1] + at.low * in_by;
     int const n = at.high - at.low;
     if (widen != nullptr && out_by == 1) {
-      widen(in, in_at, in_by, n, saturate, static_cast<Through*>(out) + out_at);
+      widen(in, in_at, in_by, n, static_cast<Through*>(out) + out_at);
     } else if (read == nullptr && in_by == 1 && in != out) {
-      write(static_cast<Through const*>(in) + in_at, n, saturate, out, out_at, out_by);
+      write(static_cast<Through const*>(in) + in_at, n, out, out_at, out_by);
     } else {
       Through strip[width];  // (width)
       if (read != nullptr)
         read(in, in_at, in_by, n, strip);
       else
         read_cast_strip<Through, Through>(in, in_at, in_by, n, strip);
-      write(strip, n, saturate, out, out_at, out_by);
+      write(strip, n, out, out_at, out_by);
     }
   }
 };
