@@ -96,22 +96,30 @@ function(tessera_add_part name)
   target_sources(tessera PRIVATE "$<TARGET_OBJECTS:${name}>")
 endfunction()
 
-# The micro-kernels of the CPU backend: plain C++, one source per instruction set, picked at run time.
+# A part that does not need Kokkos, and so no compiler for devices and no time for its headers.
+function(tessera_add_plain_part name)
+  add_library(${name} OBJECT ${ARGN})
+  tessera_set_include_directories(PRIVATE ${name})
+  set_target_properties(${name} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+  if(PROJECT_IS_TOP_LEVEL)
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra>")
+  endif()
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  target_sources(tessera PRIVATE "$<TARGET_OBJECTS:${name}>")
+endfunction()
+
+# The micro-kernels of the CPU backend: one source per instruction set, picked at run time.
 function(tessera_add_micro_kernels)
   set(dir "${PROJECT_SOURCE_DIR}/backends/tessera/openmp")
-  add_library(tessera_micro_kernels OBJECT "${dir}/micro_kernel.cpp" "${dir}/micro_kernel_baseline.cpp")
-  tessera_set_include_directories(PRIVATE tessera_micro_kernels)
-  set_target_properties(tessera_micro_kernels PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+  tessera_add_plain_part(tessera_micro_kernels "${dir}/micro_kernel.cpp" "${dir}/micro_kernel_baseline.cpp")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx512.cpp")
     set_source_files_properties("${dir}/micro_kernel_avx2.cpp" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
     set_source_files_properties("${dir}/micro_kernel_avx512.cpp" PROPERTIES COMPILE_OPTIONS "-mavx512f;-mfma")
     target_compile_definitions(tessera_micro_kernels PRIVATE TESSERA_X86_MICRO_KERNELS)
   endif()
-  if(BUILD_SHARED_LIBS)
-    set_target_properties(tessera_micro_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  endif()
-  target_sources(tessera PRIVATE "$<TARGET_OBJECTS:tessera_micro_kernels>")
 endfunction()
 
 # The sources of a folder for the operations asked for: gemm is gemm.cpp and gemm_*.cpp. The model is always there.
@@ -143,7 +151,7 @@ function(tessera_add_library)
     target_compile_features(tessera PUBLIC cuda_std_20)
   endif()
 
-  tessera_add_part(tessera_common ${common_sources})
+  tessera_add_plain_part(tessera_common ${common_sources})
   tessera_add_micro_kernels()
   if(sources)
     # The host spaces share their kernels.

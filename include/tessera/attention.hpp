@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include <tessera/attention/run.hpp>
-#include <tessera/attention_plan.hpp>
+#include <tessera/attention_options.hpp>
 #include <tessera/detail/array.hpp>
 #include <tessera/score.hpp>
 

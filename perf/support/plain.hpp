@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <tessera/attention_plan.hpp>
+#include <tessera/attention_options.hpp>
 #include "support/data.hpp"
 #include "support/peers.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <tessera/attention/configs.hpp>
 #include <tessera/attention/kernel.hpp>
-#include <tessera/attention_plan.hpp>
+#include <tessera/attention_options.hpp>
 #include <tessera/error.hpp>
 #include <tessera/machine.hpp>
 

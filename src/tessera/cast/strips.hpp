@@ -36,26 +36,27 @@ void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, 
     for (int i = 0; i < n; ++i) to[i] = widened(from[i * by]);
 }
 
-/// x in the wide type as a cast leaves it: NaN canonical, infinities saturated where asked.
-template <class Through, bool Saturate, class In>
-Through widen_exactly(In x) {
-  if constexpr (Saturate || std::is_same_v<In, Through>) {
-    return convert<Through>(x, cast_overflow<Through>(Saturate));
-  } else {
-    using Format = FloatFormat<Through>;
-    auto const wide = pattern_of(widen_bits<Through, In>(pattern_of(x)));
-    return from_pattern<Through>((wide & Format::nan_bits) > Format::last_bits ? Format::nan_bits : wide);
-  }
+/// Is there an element among `n` that a cast to a wider type does not keep as widening gives it: NaN, which becomes
+/// canonical, or infinity to be saturated?
+template <class In, bool Saturate>
+bool any_special(In const* from, int n) {
+  using Format = FloatFormat<In>;
+  int special = 0;
+  for (int i = 0; i < n; ++i)
+    special |= (pattern_of(from[i]) & Format::nan_bits) > (Saturate ? Format::max_bits : Format::last_bits);
+  return special != 0;
 }
 
-/// to[i] = element at + i * by of `from`, as a cast to Through leaves it.
+/// to[i] = element at + i * by of `data`, as a cast to Through leaves it.
 template <class Through, class In, bool Saturate>
 void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, Through* KOKKOS_RESTRICT to) {
   In const* const from = static_cast<In const*>(data) + at;
-  if (by == 1)
-    for (int i = 0; i < n; ++i) to[i] = widen_exactly<Through, Saturate>(from[i]);
+  constexpr auto overflow = cast_overflow<Through>(Saturate);
+  // Nearly always there is none, and looking costs less than selecting.
+  if (by == 1 && !any_special<In, Saturate>(from, n))
+    read_cast_strip<Through, In>(data, at, 1, n, to);
   else
-    for (int i = 0; i < n; ++i) to[i] = widen_exactly<Through, Saturate>(from[i * by]);
+    for (int i = 0; i < n; ++i) to[i] = convert<Through>(from[i * by], overflow);
 }
 
 /// Element at + i * by of `data` becomes from[i], rounded.
