@@ -57,7 +57,7 @@ constexpr void require_cast() {
 /// are the same. The bits of the result are the same on every backend for every input.
 ///
 /// Asynchronous on `exec`, without allocation. Errors: extents that differ (extent), a View with elements but no data
-/// (null_data), an `out` with stride 0 or whose memory span overlaps that of `in` without being the same elements
+/// (null_data), an `out` with stride 0 or that shares memory with `in` without being the same elements
 /// (overlap).
 template <detail::execution_space Exec, class Out, class In>
 void cast(Exec const& exec, Out const& out, In const& in, CastOptions options = {}) {
