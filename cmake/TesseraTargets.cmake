@@ -83,31 +83,32 @@ function(tessera_set_include_directories scope target)
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/backends>" "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
 endfunction()
 
-# A part of the library: the same sources are compiled into several parts, one for each execution space.
-function(tessera_add_part name)
-  add_library(${name} OBJECT ${ARGN})
-  tessera_set_options(${name})
+# Objects of the library.
+function(tessera_join_library name)
   tessera_set_include_directories(PRIVATE ${name})
-  target_link_libraries(${name} PRIVATE Kokkos::kokkos)
-  tessera_use_precompiled(${name})
   if(BUILD_SHARED_LIBS)
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endif()
   target_sources(tessera PRIVATE "$<TARGET_OBJECTS:${name}>")
 endfunction()
 
+# A part of the library: the same sources are compiled into several parts, one for each execution space.
+function(tessera_add_part name)
+  add_library(${name} OBJECT ${ARGN})
+  tessera_set_options(${name})
+  tessera_join_library(${name})
+  target_link_libraries(${name} PRIVATE Kokkos::kokkos)
+  tessera_use_precompiled(${name})
+endfunction()
+
 # A part that does not need Kokkos, and so no compiler for devices and no time for its headers.
 function(tessera_add_plain_part name)
   add_library(${name} OBJECT ${ARGN})
-  tessera_set_include_directories(PRIVATE ${name})
+  tessera_join_library(${name})
   set_target_properties(${name} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
   if(PROJECT_IS_TOP_LEVEL)
     target_compile_options(${name} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra>")
   endif()
-  if(BUILD_SHARED_LIBS)
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  endif()
-  target_sources(tessera PRIVATE "$<TARGET_OBJECTS:${name}>")
 endfunction()
 
 # The micro-kernels of the CPU backend: one source per instruction set, picked at run time.

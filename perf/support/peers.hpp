@@ -17,6 +17,7 @@
 
 #if defined(TESSERA_PERF_OPENBLAS)
 #include <cblas.h>
+#include <cctype>
 #include <cstdlib>
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
@@ -90,7 +91,7 @@ Implementation openblas_gemm(Exec const& exec, GemmOperands<Exec, T, T> const& x
   peer.own_threads = openblas_get_parallel() == OPENBLAS_THREAD;
   // The library's own threads are made on the core to which OpenMP has bound ours, all of them.
   char const* const bound = std::getenv("OMP_PROC_BIND");
-  if (peer.own_threads && bound != nullptr && std::string(bound) != "false")
+  if (peer.own_threads && bound != nullptr && std::tolower(*bound) != 'f')  // "false", in any case
     peer.error = "this OpenBLAS has threads of its own, which OMP_PROC_BIND puts on one core: use its OpenMP build";
   return peer;
 }

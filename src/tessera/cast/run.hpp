@@ -94,13 +94,15 @@ void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions
   ReadStrip<Through> read = nullptr;
   ReadStrip<Through> widen = nullptr;
   WriteStrip<Through> write = nullptr;
-  bool const may_widen = problem.out_type == scalar_of<Through> && problem.in != problem.out;
+  // In place, an element may not be read after it is written: through a strip.
+  bool const may_widen = problem.out_type == scalar_of<Through> && dims.stride[0][0] == 1 && problem.in != problem.out;
+  bool const lies_ready = problem.in_type == scalar_of<Through> && dims.stride[1][0] == 1 && problem.in != problem.out;
   // Of wide and narrow types only what can meet: a pair with a double goes through double, others through float.
   constexpr bool wide = std::is_same_v<Through, double>;
   with_float_type(problem.in_type, [&](auto in) {
     using In = typename decltype(in)::type;
     if constexpr (wide || !std::is_same_v<In, double>) {
-      if constexpr (!std::is_same_v<In, Through>) read = read_cast_strip<Through, In>;
+      if (!lies_ready) read = read_cast_strip<Through, In>;
       if (may_widen)
         widen = problem.saturate ? widen_cast_strip<Through, In, true> : widen_cast_strip<Through, In, false>;
     }
@@ -111,7 +113,7 @@ void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions
       write = problem.saturate ? write_cast_strip<Through, Out, true> : write_cast_strip<Through, Out, false>;
   });
   PackSpace<2, Kernel::width> const space(dims, 0);
-  for_each_index("tessera::cast", exec, space.packs, Kernel{read, widen, write, problem.out, problem.in, space});
+  for_each_index("tessera::cast", exec, space.packs, Kernel{widen, read, write, problem.out, problem.in, space});
 }
 
 template <class Exec>

@@ -74,8 +74,8 @@ template <class Through>
 struct CastStrips {
   static constexpr int width = 1024;  // elements of an index of the launch
 
-  ReadStrip<Through> read;   // none when the input is of type Through
-  ReadStrip<Through> widen;  // for an output of type Through that is not the input, else none
+  ReadStrip<Through> widen;  // from input to output in one pass; if there is none,
+  ReadStrip<Through> read;   // into a strip, from where `write` rounds; none: `write` takes the input where it lies
   WriteStrip<Through> write;
   void* out;
   void const* in;
@@ -86,16 +86,13 @@ struct CastStrips {
     std::int64_t const out_by = space.stride[0][0], in_by = space.stride[1][0];
     std::int64_t const out_at = at.offset[0] + at.low * out_by, in_at = at.offset[1] + at.low * in_by;
     int const n = at.high - at.low;
-    if (widen != nullptr && out_by == 1) {
+    if (widen != nullptr) {
       widen(in, in_at, in_by, n, static_cast<Through*>(out) + out_at);
-    } else if (read == nullptr && in_by == 1 && in != out) {
+    } else if (read == nullptr) {
       write(static_cast<Through const*>(in) + in_at, n, out, out_at, out_by);
     } else {
       Through strip[width];  // (width)
-      if (read != nullptr)
-        read(in, in_at, in_by, n, strip);
-      else
-        read_cast_strip<Through, Through>(in, in_at, in_by, n, strip);
+      read(in, in_at, in_by, n, strip);
       write(strip, n, out, out_at, out_by);
     }
   }
