@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import sys
 
-# Kernels that lose most of their speed to a spill, by a word in their demangled name: those of the bulk pipeline.
-HOT = re.compile(r"tessera::detail::bulk::Pipeline", re.ASCII)
+# Kernels that lose most of their speed to a spill, by a word in their demangled name: those of the two pipelines of asynchronous copies.
+HOT = re.compile(r"tessera::detail::(?:bulk|async)::Pipeline", re.ASCII)
 # Kernels that need not be hot: the first rungs of the ladder and the reductions' last step keep small arrays in memory.
 COLD = re.compile(r"Naive|Kokkos::Impl::ViewFill|Kokkos::Impl::ViewCopy")
 

@@ -26,6 +26,15 @@ struct Fragments {
   static constexpr std::size_t scratch_bytes = (Fragment::scratch_bytes + ... + 0);
 };
 
+/// The choices that a configuration for the bulk pipeline makes, with what most of them take.
+struct BulkSizes {
+  static constexpr int producer_registers = 40, consumer_registers = 232;
+  static constexpr bool take_turns = false;   // the consumers multiply one after the other
+  static constexpr bool staged_store = true;  // 16-bit results leave through shared memory and the copy engine
+  static constexpr bool left_across = false,
+                        right_across = false;  // the factor's contiguous index is not the contracted one
+};
+
 /// A callable with the shape of an element function, to state concepts with.
 struct ElementProbe {
   template <class T>
@@ -60,8 +69,9 @@ concept Multiplies = requires(typename A::Math& math, typename A::template Left<
   math.multiply(left, right, acc, true);  // acc = left right^T, or acc += it; returns at once
   math.template wait_all_but<1>(acc);     // all but the newest n multiplies are done
   math.clear(acc);
-  math.for_each(acc, ElementProbe{});      // f(element, row, column) for this thread's share
-  math.store(acc, target, plane, at, at);  // elements inside the target's matrix
+  { math.join(acc) } -> std::same_as<bool>;  // acc = the sum over the teams that share the tile, in one of them: true
+  math.for_each(acc, ElementProbe{});        // f(element, row, column) for this thread's share
+  math.store(acc, target, plane, at, at);    // elements inside the target's matrix
 };
 
 /// Math for a second product whose left factor is an accumulator rounded to operand precision, and for values a row.

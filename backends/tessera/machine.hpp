@@ -29,11 +29,21 @@ struct BulkPipeline {
 };
 template <class Exec>
 inline constexpr bool has_bulk_pipeline = BulkPipeline<Exec>::available;
-template <class Exec, class Element, class Sizes>
-using BulkAtoms = typename BulkPipeline<Exec>::template Atoms<Element, Sizes>;
+template <class Exec, class Element, class Sizes, class RightElement = Element>
+using BulkAtoms = typename BulkPipeline<Exec>::template Atoms<Element, Sizes, RightElement>;
 
-/// Whether the source at hand is compiled for that pipeline's instructions: then a functor of the caller's can be part
-/// of it.
+/// The pipeline of asynchronous copies by the threads and products of warps, likewise.
+template <class Exec>
+struct AsyncPipeline {
+  static constexpr bool available = false;
+};
+template <class Exec>
+inline constexpr bool has_async_pipeline = AsyncPipeline<Exec>::available;
+template <class Exec, class Element, class Sizes>
+using AsyncAtoms = typename AsyncPipeline<Exec>::template Atoms<Element, Sizes>;
+
+/// Whether the source at hand is compiled for the bulk pipeline's instructions: then a functor of the caller's can be
+/// part of it.
 #if defined(TESSERA_TARGET_HOPPER)
 inline constexpr bool compiles_bulk_kernels = true;
 #else
@@ -52,10 +62,14 @@ inline bool bulk_copyable(MatrixStack const& m) {
          fits(m.outer, m.outer_stride);
 }
 
-/// Atoms whose tiles bulk copies fill run on the bulk pipeline, all others on the portable one.
+/// Atoms say which pipeline they are made for; those that say nothing run on the portable one.
 template <class Atoms>
 concept bulk_atoms = requires {
   Atoms::take_turns;
+};
+template <class Atoms>
+concept async_atoms = requires {
+  Atoms::asynchronous;
 };
 
 /// Runs a kernel on the pipeline of its atoms, asynchronously on `exec`.
@@ -63,6 +77,8 @@ template <class Atoms, class Exec, TileKernel Kernel>
 void run_tiles(char const* label, Exec const& exec, Kernel const& kernel) {
   if constexpr (bulk_atoms<Atoms>)
     BulkPipeline<Exec>::template run<Atoms>(label, exec, kernel);
+  else if constexpr (async_atoms<Atoms>)
+    AsyncPipeline<Exec>::template run<Atoms>(label, exec, kernel);
   else
     portable::run<Atoms>(label, exec, kernel);
 }
@@ -72,12 +88,17 @@ template <class Atoms, class Exec, TileKernel Kernel>
 constexpr std::size_t scratch_of() {
   if constexpr (bulk_atoms<Atoms>)
     return BulkPipeline<Exec>::template Pipeline<Atoms, Kernel>::scratch_bytes;
+  else if constexpr (async_atoms<Atoms>)
+    return AsyncPipeline<Exec>::template Pipeline<Atoms, Kernel>::scratch_bytes;
   else
     return portable::Pipeline<Kernel, Atoms, typename Kernel::Inputs>::scratch_bytes;
 }
 
 }  // namespace tessera::detail
 
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <tessera/cuda/async_pipeline.hpp>
+#endif
 #if defined(TESSERA_ENABLE_HOPPER) && defined(KOKKOS_ENABLE_CUDA)
 #include <tessera/cuda/bulk_pipeline.hpp>
 #endif

@@ -86,6 +86,19 @@ GemmProblem gemm_problem(double alpha, A const& a_view, B const& b_view, double 
   }
   check_no_overlap(op, "C", c, "A", a);
   check_no_overlap(op, "C", c, "B", b);
+  if (options.workspace != nullptr) {
+    auto const workspace = array(Kokkos::View<unsigned char*, typename C::memory_space, Kokkos::MemoryUnmanaged>(
+        static_cast<unsigned char*>(options.workspace), options.workspace_bytes));
+    if (reinterpret_cast<std::uintptr_t>(options.workspace) % 16 != 0)
+      throw Error(ErrorCode::workspace, std::string(op) + ": the workspace is not aligned to 16 bytes");
+    check_no_overlap(op, "workspace", workspace, "A", a);
+    check_no_overlap(op, "workspace", workspace, "B", b);
+    check_no_overlap(op, "workspace", workspace, "C", c);
+    p.workspace = options.workspace;
+  } else if (options.workspace_bytes != 0 && options.workspace_bytes != SIZE_MAX) {
+    throw Error(ErrorCode::workspace, std::string(op) + ": a workspace of " + std::to_string(options.workspace_bytes) +
+                                          " bytes without an address");
+  }
   if (alpha == 0 || p.k() == 0) {  // as in BLAS, A and B are not read: what is left is beta·C
     p.alpha = 1;
     p.a.cols = p.b.cols = 0;
@@ -107,6 +120,18 @@ GemmPlan gemm_plan(Exec const& exec, double alpha, A const& a, B const& b, doubl
   return detail::plan_gemm<Exec, Compute, Epilogue>(exec, detail::gemm_problem(alpha, a, b, beta, c, options), options);
 }
 
+/// Bytes of options.workspace with which gemm() takes the fastest algorithm it has for these operands; 0 where it does
+/// so without. More where A or B begin at addresses or have strides that are no multiples of 16 bytes.
+/// @throws Error as gemm() does.
+template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
+          class Epilogue = epilogue::Identity>
+std::size_t gemm_workspace_size(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
+                                GemmOptions options = {}, Epilogue const& epilogue = {}) {
+  options.workspace = nullptr;
+  options.workspace_bytes = SIZE_MAX;
+  return gemm_plan(exec, alpha, a, b, beta, c, options, epilogue).workspace_bytes;
+}
+
 /// C ← epilogue(alpha·op(A)·op(B) + beta·C)
 ///
 /// op(A) is (M, K), op(B) is (K, N), C is (M, N), each a View of any layout and strides; with a C of rank 3 the first
@@ -121,7 +146,8 @@ GemmPlan gemm_plan(Exec const& exec, double alpha, A const& a, B const& b, doubl
 /// @param epilogue what happens to each element before it is stored: see epilogue.hpp
 /// @throws Error{extent} extents do not fit; {overlap} C shares memory with A or B, or with itself; {null_data} an
 /// operand
-///   has elements and no data; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
+///   has elements and no data; {workspace} options.workspace is not aligned; {unsupported} the asked algorithm cannot
+///   run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
           class Epilogue = epilogue::Identity>
 void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
@@ -133,7 +159,8 @@ void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C
   detail::GemmProblem const p = detail::gemm_problem(alpha, a, b, beta, c, options);
   GemmPlan const plan = detail::plan_gemm<Exec, Compute, Epilogue>(exec, p, options);
   if (p.m() == 0 || p.n() == 0 || p.batch() == 0) return;
-  detail::run_gemm<Exec, Compute, Epilogue>(exec, p, plan, epilogue);
+  detail::run_planned_gemm<Exec, typename A::non_const_value_type, typename B::non_const_value_type, Compute>(
+      exec, p, plan, epilogue);
 }
 
 /// gemm() on the default instance of C's execution space.

@@ -12,12 +12,13 @@ namespace tessera {
 /// The ladder of matrix-product algorithms, each a step faster than the one before. All give the same result within
 /// rounding; they stay selectable because people learn and measure with them.
 enum class Algorithm : std::uint8_t {
-  automatic,  ///< the fastest that can run the problem here
-  naive,      ///< one thread an element of C, neighbouring threads along the index that is not contiguous
-  coalesced,  ///< the same, along the contiguous index
-  tiled,      ///< tiles of A and B shared through team scratch, one element of C a thread
-  coarsened,  ///< many elements of C a thread, in registers; a SIMD micro-kernel on a CPU
-  hopper,     ///< asynchronous bulk copies and warpgroup matrix products, warp-specialised (sm_90a; bf16)
+  automatic,    ///< the fastest that can run the problem here
+  naive,        ///< one thread an element of C, neighbouring threads along the index that is not contiguous
+  coalesced,    ///< the same, along the contiguous index
+  tiled,        ///< tiles of A and B shared through team scratch, one element of C a thread
+  coarsened,    ///< many elements of C a thread, in registers; a SIMD micro-kernel on a CPU
+  tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up; fp64; not chosen by automatic yet)
+  hopper,       ///< asynchronous bulk copies and warpgroup matrix products, warp-specialised (sm_90a)
 };
 
 /// "coalesced"
@@ -30,19 +31,33 @@ struct GemmOptions {
   Op op_b = Op::none;  ///< op(B) is B or Bᵀ
   Algorithm algorithm = Algorithm::automatic;
   bool allow_fallback =
-      true;  ///< false: Error{unsupported} when the asked algorithm cannot run, instead of another one
+      true;                 ///< false: Error{unsupported} when the asked algorithm cannot run, instead of another one
+  bool allow_tf32 = false;  ///< tensor cores may multiply fp32 operands, rounded to tf32 (10 bits of fraction)
+  /// 8-bit operands may be summed in the tensor cores' own accumulator, which keeps some 14 bits, where that is faster;
+  /// otherwise its sums of 128 products are added in fp32.
+  bool fast_accumulation = false;
+  /// gemm_workspace_size() bytes in the memory of the execution space, aligned to 16: with them a fast algorithm
+  /// copies operands first whose addresses or strides it cannot read. Not to be touched before the product is done.
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}
+  /// when the library has no such tile.
+  int tile_m = 0, tile_n = 0, slices = 0;
 };
 
 /// What was chosen for a matrix product, and why.
 struct GemmPlan {
   Algorithm algorithm = Algorithm::automatic;
   int tile_m = 1, tile_n = 1, tile_k = 1;  ///< elements of C a team, and steps of K
+  int slices = 1;                          ///< teams that share a tile along K
+  bool fast_accumulation = false;          ///< as asked for
   int stages = 0;                          ///< depth of the ring that feeds the mainloop
   int team_threads = 1;
-  std::size_t scratch_bytes = 0;  ///< team scratch
-  std::int64_t tiles = 0;         ///< tiles of C over the whole batch
-  int concurrency = 1;            ///< multiprocessors or cores
-  char const* reason = "";        ///< why this algorithm and, after a fall-back, why not the one asked for
+  std::size_t scratch_bytes = 0;    ///< team scratch
+  std::size_t workspace_bytes = 0;  ///< for copies of operands
+  std::int64_t tiles = 0;           ///< tiles of C over the whole batch, times slices
+  int concurrency = 1;              ///< multiprocessors or cores
+  char const* reason = "";          ///< why this algorithm and, after a fall-back, why not the one asked for
 
   /// Rounds of tiles over the machine.
   double waves() const { return static_cast<double>(tiles) / concurrency; }

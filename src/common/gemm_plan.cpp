@@ -18,6 +18,8 @@ char const* name(Algorithm algorithm) {
       return "tiled";
     case Algorithm::coarsened:
       return "coarsened";
+    case Algorithm::tensor_core:
+      return "tensor_core";
     case Algorithm::hopper:
       return "hopper";
   }
@@ -25,11 +27,12 @@ char const* name(Algorithm algorithm) {
 }
 
 std::string to_string(GemmPlan const& plan) {
-  char text[160];
+  char text[192], slices[24] = "";
+  if (plan.slices > 1) std::snprintf(slices, sizeof(slices), " in %d slices", plan.slices);
   std::snprintf(text, sizeof(text),
-                "%s %dx%dx%d, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves): ", name(plan.algorithm),
-                plan.tile_m, plan.tile_n, plan.tile_k, plan.stages, plan.team_threads, plan.scratch_bytes / 1024,
-                static_cast<long long>(plan.tiles), plan.waves());
+                "%s %dx%dx%d%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves): ", name(plan.algorithm),
+                plan.tile_m, plan.tile_n, plan.tile_k, slices, plan.stages, plan.team_threads,
+                plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
   return std::string(text) + plan.reason;
 }
 

@@ -82,8 +82,8 @@ TEST_CASE_TEMPLATE_DEFINE("operations neither fence nor allocate", Exec, counts_
   ViewOf<Exec, float*> weight("weight", 64), sums("sums", 64);
   ViewOf<Exec, e4m3_t**> narrow("narrow", 64, 64);
   ViewOf<Exec, float**> scales("scales", 64, 1);
-  for (Algorithm algorithm :
-       {Algorithm::automatic, Algorithm::naive, Algorithm::coalesced, Algorithm::tiled, Algorithm::coarsened})
+  for (Algorithm algorithm : {Algorithm::automatic, Algorithm::naive, Algorithm::coalesced, Algorithm::tiled,
+                              Algorithm::coarsened, Algorithm::tensor_core})
     check_counts("tessera::gemm", [&] { gemm(e, 1, a, b, 0, c, {.algorithm = algorithm}); });
   check_counts("tessera::attention", [&] { attention(e, o, q, k, v); });
   check_counts("tessera::cast", [&] { cast(e, h, a); });

@@ -36,7 +36,8 @@ TEST_CASE_TEMPLATE_DEFINE("gemm reaches rows and batches past 2^32 elements", Ex
   for (std::size_t i = 0; i < bh.size(); ++i) bh[i] = e4m3_t(float(int(i * 5 % 7) - 3));
   fill(b, bh);
   ViewOf<Exec, float***> c("C", batch, m, n);
-  for (Algorithm algorithm : {Algorithm::naive, Algorithm::coalesced, Algorithm::tiled, Algorithm::coarsened}) {
+  for (Algorithm algorithm :
+       {Algorithm::naive, Algorithm::coalesced, Algorithm::tiled, Algorithm::coarsened, Algorithm::tensor_core}) {
     poison(c);
     gemm(Exec{}, 1, a, b, 0, c, {.algorithm = algorithm});
     auto const out = values(c);

@@ -17,8 +17,8 @@ void randomise(View const& v, unsigned seed) {
   fill(v, uniform<typename View::non_const_value_type>(v.size(), seed));
 }
 
-constexpr Algorithm ladder[] = {Algorithm::automatic, Algorithm::naive, Algorithm::coalesced, Algorithm::tiled,
-                                Algorithm::coarsened};
+constexpr Algorithm ladder[] = {Algorithm::automatic, Algorithm::naive,     Algorithm::coalesced,
+                                Algorithm::tiled,     Algorithm::coarsened, Algorithm::tensor_core};
 
 template <class A, class B, class C>
 void check_product(A const& a, B const& b, C const& c, int k) {

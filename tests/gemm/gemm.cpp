@@ -38,8 +38,8 @@ void run_case(int m, int n, int k, double alpha, double beta, GemmOptions const&
   check_gemm<Compute>(gemm_reference(m, n, k, alpha, a, b_typed, beta, c), values(cv), k);
 }
 
-constexpr Algorithm ladder[] = {Algorithm::automatic, Algorithm::naive, Algorithm::coalesced, Algorithm::tiled,
-                                Algorithm::coarsened};
+constexpr Algorithm ladder[] = {Algorithm::automatic, Algorithm::naive,     Algorithm::coalesced,
+                                Algorithm::tiled,     Algorithm::coarsened, Algorithm::tensor_core};
 
 struct Size {
   int m, n, k;

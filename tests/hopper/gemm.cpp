@@ -3,6 +3,7 @@
 //
 // The warp-specialised pipeline against the fp64 reference; built only where it is part of the library.
 #include <tessera/gemm.hpp>
+#include <tuple>
 
 #include "reference/gemm.hpp"
 
@@ -12,38 +13,171 @@ using namespace tessera::test;
 namespace {
 
 using Exec = Kokkos::Cuda;
+using Kokkos::LayoutLeft;
+using Kokkos::LayoutRight;
 using Matrix = ViewOf<Exec, bf16_t**>;
 
 /// Refuses any other algorithm.
 constexpr GemmOptions hopper{.op_b = Op::transpose, .algorithm = Algorithm::hopper, .allow_fallback = false};
 
-std::vector<bf16_t> transposed(std::vector<bf16_t> const& x, int rows, int cols) {
+struct Size {
+  int m, n, k;
+};
+
+template <class T>
+std::vector<T> transposed(std::vector<T> const& x, int rows, int cols) {
   auto y = x;
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < cols; ++j) y[std::size_t(j) * rows + i] = x[std::size_t(i) * cols + j];
   return y;
 }
 
+/// What the tensor cores lose beside the sum in fp32. tf32: two factors rounded to 11 bits. 8 bits: 32 products and the
+/// sum so far are aligned to the largest of them and cut at 13 bits; of 32 products of uniform numbers the largest is
+/// below an eighth of their sum. In fast accumulation the sum so far is a larger one at every step.
+template <class T>
+double lost(int k, GemmOptions const& options) {
+  if (sizeof(T) == 4) return std::ldexp(1.0, -10);
+  if (sizeof(T) == 2) return 0;
+  return std::ldexp(33.0 / 8 + (options.fast_accumulation ? k / 32.0 : 4), -13);
+}
+
+/// One product through gemm() and the reference. A is (m, k), B is (n, k), rows `pad` elements longer than they need be
+/// and begun `begin` elements late.
+template <class TA, class TB, class TC, class LA = LayoutRight, class LB = LayoutRight, class LC = LayoutRight>
+void check_product(Size s, GemmOptions const& options = hopper, double beta = 0, int pad = 0, int begin = 0) {
+  CAPTURE(s.m);
+  CAPTURE(s.n);
+  CAPTURE(s.k);
+  CAPTURE(options.tile_m);
+  CAPTURE(options.tile_n);
+  CAPTURE(options.slices);
+  ViewOf<Exec, TA**, LA> a_wide("A", s.m, s.k + pad);
+  ViewOf<Exec, TB**, LB> b_wide("B", s.n, s.k + pad);
+  ViewOf<Exec, TC**, LC> c("C", s.m, s.n);
+  auto const columns = std::pair(begin, begin + s.k);
+  auto const a = Kokkos::subview(a_wide, Kokkos::ALL, columns);
+  auto const b = Kokkos::subview(b_wide, Kokkos::ALL, columns);
+  poison(a_wide, 0xFF), poison(b_wide, 0xFF);  // NaN in bf16, fp16, fp32 and 8 bits
+  auto const ah = uniform<TA>(a.size(), 1);
+  auto const bh = uniform<TB>(b.size(), 2);
+  auto const ch = uniform<TC>(c.size(), 3);
+  fill(a, ah), fill(b, bh), fill(c, ch);
+  if (beta == 0) poison(c, 0xFF);
+  GemmOptions with_workspace = options;
+  with_workspace.workspace_bytes = gemm_workspace_size(Exec{}, 1.5, a, b, beta, c, options);
+  ViewOf<Exec, unsigned char*> const workspace("workspace", with_workspace.workspace_bytes);
+  if (workspace.size() > 0) with_workspace.workspace = workspace.data();
+  poison(workspace, 0xFF);
+  gemm(Exec{}, 1.5, a, b, beta, c, with_workspace);
+  check_gemm<float>(gemm_reference(s.m, s.n, s.k, 1.5, ah, transposed(bh, s.n, s.k), beta, ch), values(c), s.k,
+                    lost<TA>(s.k, options));
+}
+
+GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
+  options.tile_m = m, options.tile_n = n, options.slices = slices;
+  return options;
+}
+std::vector<GemmOptions> all_tiles(GemmOptions const& options) {
+  std::vector<GemmOptions> all;
+  for (auto [m, n, most] :
+       {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)})
+    for (int slices = 1; slices <= most; slices *= 2) all.push_back(with_tile(options, m, n, slices));
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tiles") {
-  struct Size {
-    int m, n, k;
-  };
   for (Size s : {Size{128, 256, 64}, Size{1, 8, 8}, Size{136, 264, 72}, Size{64, 1000, 8}, Size{257, 520, 328},
-                 Size{3000, 2056, 136}}) {
-    CAPTURE(s.m);
-    CAPTURE(s.n);
-    CAPTURE(s.k);
-    Matrix a("A", s.m, s.k), b("B", s.n, s.k), c("C", s.m, s.n);
-    auto const ah = uniform<bf16_t>(a.size(), 1), bh = uniform<bf16_t>(b.size(), 2), ch = uniform<bf16_t>(c.size(), 3);
-    for (double beta : {0.0, 0.5}) {
-      fill(a, ah), fill(b, bh), fill(c, ch);
-      if (beta == 0) poison(c, 0xFF);  // NaN
-      gemm(Exec{}, 1.5, a, b, beta, c, hopper);
-      check_gemm<float>(gemm_reference(s.m, s.n, s.k, 1.5, ah, transposed(bh, s.n, s.k), beta, ch), values(c), s.k);
+                 Size{3000, 2056, 136}})
+    for (double beta : {0.0, 0.5}) check_product<bf16_t, bf16_t, bf16_t>(s, hopper, beta);
+}
+
+TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
+  for (GemmOptions const& options : all_tiles(hopper))
+    for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}}) {
+      check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
+      check_product<fp16_t, fp16_t, float>(s, options);
+    }
+}
+
+TEST_CASE("the hopper pipeline repeats its bits") {
+  int const m = 200, n = 304, k = 1024;
+  Matrix a("A", m, k), b("B", n, k), c("C", m, n);
+  fill(a, uniform<bf16_t>(a.size(), 1)), fill(b, uniform<bf16_t>(b.size(), 2));
+  for (GemmOptions const& options : all_tiles(hopper)) {
+    gemm(Exec{}, 1, a, b, 0, c, options);
+    auto const first = values(c);
+    for (int i = 0; i < 3; ++i) {
+      gemm(Exec{}, 1, a, b, 0, c, options);
+      auto const again = values(c);
+      CHECK(std::memcmp(first.data(), again.data(), first.size() * sizeof(bf16_t)) == 0);
     }
   }
+}
+
+TEST_CASE_TEMPLATE("the hopper pipeline takes factors contiguous along either index", T, bf16_t, fp16_t) {
+  for (GemmOptions const& options : all_tiles(hopper))
+    for (Size s : {Size{200, 304, 232}, Size{64, 128, 264}}) {
+      if (options.tile_n == 192) continue;  // for factors along K alone
+      check_product<T, T, T, LayoutLeft, LayoutRight>(s, options);
+      check_product<T, T, T, LayoutRight, LayoutLeft>(s, options);
+      check_product<T, T, T, LayoutLeft, LayoutLeft>(s, options, 0.5);
+      check_product<T, T, T, LayoutLeft, LayoutRight, LayoutLeft>(s, options);
+    }
+  check_product<T, T, T, LayoutLeft, LayoutRight>({256, 512, 101});  // K itself need be no multiple of anything
+  check_product<T, T, T, LayoutLeft, LayoutLeft>({256, 512, 101});
+}
+
+TEST_CASE_TEMPLATE("the hopper pipeline takes any address and leading dimension with a workspace", T, bf16_t, fp16_t,
+                   e4m3_t) {
+  for (Size s : {Size{1, 1, 1}, Size{9, 23, 65}, Size{255, 257, 127}, Size{300, 517, 203}})
+    for (auto [pad, begin] : {std::pair(0, 0), std::pair(6, 3), std::pair(1, 1)}) {
+      check_product<T, T, T>(s, hopper, 0.5, pad, begin);
+      check_product<T, T, T, LayoutLeft, LayoutRight>(s, hopper, 0, pad, begin);
+      check_product<T, T, T, LayoutLeft, LayoutLeft>(s, hopper, 0, pad, begin);
+    }
+  for (GemmOptions const& options : all_tiles(hopper))
+    if (options.tile_n < 256 || sizeof(T) > 1) check_product<T, T, T>({255, 517, 600}, options, 0, 3, 1);
+}
+
+TEST_CASE("the hopper pipeline stores any type, with any strides") {
+  for (Size s : {Size{200, 304, 136}, Size{129, 257, 72}})
+    for (auto [m, n] : {std::pair(128, 256), std::pair(64, 128)}) {
+      GemmOptions const options = with_tile(hopper, m, n, 1);
+      check_product<bf16_t, bf16_t, float>(s, options, 0.5);
+      check_product<bf16_t, bf16_t, fp16_t>(s, options);
+      check_product<bf16_t, bf16_t, e4m3_t>(s, options);
+      check_product<fp16_t, fp16_t, e5m2_t>(s, options);
+      check_product<bf16_t, bf16_t, float, LayoutRight, LayoutRight, LayoutLeft>(s, options, 0.5);
+    }
+}
+
+TEST_CASE("the hopper pipeline multiplies 8-bit types with each other") {
+  for (bool const fast : {false, true}) {
+    GemmOptions options = hopper;
+    options.fast_accumulation = fast;
+    for (Size s : {Size{200, 304, 272}, Size{1, 8, 16}}) {
+      check_product<e4m3_t, e4m3_t, bf16_t>(s, options);
+      check_product<e4m3_t, e5m2_t, float>(s, options, 0.5);
+      check_product<e5m2_t, e4m3_t, fp16_t>(s, options);
+      check_product<e5m2_t, e4m3_t, e4m3_t>(s, options, 1);
+    }
+    for (auto [m, n] : {std::pair(128, 128), std::pair(64, 128)})
+      for (int slices : {1, 4})
+        check_product<e4m3_t, e4m3_t, bf16_t>({200, 304, 528}, with_tile(options, m, n, slices));
+  }
+}
+
+TEST_CASE("the hopper pipeline rounds fp32 factors to tf32 where that is allowed") {
+  GemmOptions options = hopper;
+  options.allow_tf32 = true;
+  for (GemmOptions const& tile : all_tiles(options))
+    for (Size s : {Size{200, 304, 132}, Size{64, 4, 256}}) check_product<float, float, float>(s, tile, 0.5);
+  check_product<float, float, bf16_t>({129, 256, 100}, options);
+  check_product<float, float, float>({129, 255, 99}, options, 0, 1, 1);
+  check_product<float, float, float, LayoutLeft, LayoutLeft>({129, 255, 99}, options);
 }
 
 TEST_CASE("the hopper pipeline leaves what lies around a strided C alone") {
@@ -58,6 +192,25 @@ TEST_CASE("the hopper pipeline leaves what lies around a strided C alone") {
   for (int i = 0; i < 103; ++i)
     for (int j = 0; j < 232; ++j)
       if (i < 2 || i >= 102 || j < 16 || j >= 216) CHECK(all[i * 232 + j].bits() == 0xA5A5);
+}
+
+TEST_CASE("gemm checks its workspace before it writes") {
+  Matrix a("A", 63, 63), b("B", 64, 63), c("C", 63, 64);
+  poison(c);
+  std::size_t const bytes = gemm_workspace_size(Exec{}, 1, a, b, 0, c, hopper);
+  CHECK(bytes >= (63 + 64) * 64 * sizeof(bf16_t));
+  ViewOf<Exec, unsigned char*> workspace("workspace", bytes + 256);
+  GemmOptions options = hopper;
+  options.workspace_bytes = bytes;
+  CHECK(contains(error_of([&] { gemm(Exec{}, 1, a, b, 0, c, options); }, ErrorCode::workspace), "without an address"));
+  options.workspace = workspace.data() + 1;
+  CHECK(contains(error_of([&] { gemm(Exec{}, 1, a, b, 0, c, options); }, ErrorCode::workspace), "16 bytes"));
+  options.workspace = a.data();
+  CHECK(contains(error_of([&] { gemm(Exec{}, 1, a, b, 0, c, options); }, ErrorCode::overlap), "workspace"));
+  options.workspace = workspace.data();
+  options.workspace_bytes = bytes - 1;
+  CHECK(contains(error_of([&] { gemm(Exec{}, 1, a, b, 0, c, options); }, ErrorCode::unsupported), "too small"));
+  CHECK(is_poisoned(c));
 }
 
 TEST_CASE("the hopper pipeline multiplies batches") {
@@ -93,13 +246,20 @@ TEST_CASE("the hopper pipeline takes a user's epilogue") {
 
 TEST_CASE("the plan names what keeps a product from the hopper pipeline") {
   Matrix a("A", 64, 64), b("B", 64, 64), c("C", 64, 64), odd("A", 64, 63), odd_b("B", 64, 63);
-  ViewOf<Exec, float**> wide("C", 64, 64);
+  ViewOf<Exec, float**> wide("C", 64, 64), wide_a("A", 64, 64), wide_b("B", 64, 64);
   auto const plan = [](auto const& x, auto const& y, auto const& z, Op op) {
     return gemm_plan(Exec{}, 1, x, y, 0, z, {.op_b = op});
   };
   CHECK(plan(a, b, c, Op::transpose).algorithm == Algorithm::hopper);
-  CHECK(contains(plan(a, b, c, Op::none).reason, "contiguous along K"));
-  CHECK(contains(plan(odd, odd_b, c, Op::transpose).reason, "16 bytes"));
-  CHECK(contains(plan(a, b, wide, Op::transpose).reason, "bf16 into bf16"));
-  CHECK(contains(error_of([&] { gemm(Exec{}, 1, odd, odd_b, 0, c, hopper); }, ErrorCode::unsupported), "16 bytes"));
+  CHECK(plan(a, b, c, Op::none).algorithm == Algorithm::hopper);
+  CHECK(contains(plan(odd, odd_b, c, Op::transpose).reason, "options.workspace"));
+  CHECK(plan(a, b, wide, Op::transpose).algorithm == Algorithm::hopper);
+  CHECK(contains(plan(wide_a, wide_b, wide, Op::transpose).reason, "allow_tf32"));
+  ViewOf<Exec, e5m2_t**> const narrow_a("A", 64, 64), narrow_b("B", 64, 64);
+  CHECK(contains(plan(narrow_a, narrow_b, wide, Op::transpose).reason, "e4m3 with 8-bit types"));
+  CHECK(contains(plan(a, wide_b, wide, Op::transpose).reason, "fp16 with fp16"));
+  CHECK(contains(error_of([&] { gemm(Exec{}, 1, odd, odd_b, 0, c, hopper); }, ErrorCode::unsupported),
+                 "options.workspace"));
+  CHECK(contains(error_of([&] { gemm(Exec{}, 1, a, b, 0, c, with_tile(hopper, 32, 32, 1)); }, ErrorCode::unsupported),
+                 "no such tile"));
 }

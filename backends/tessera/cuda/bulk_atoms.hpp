@@ -4,6 +4,7 @@
 #define TESSERA_CUDA_BULK_ATOMS_HPP
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,50 +12,93 @@
 #include <tessera/cuda/tensor_map.hpp>
 #include <tessera/cuda/wgmma.hpp>
 
-// Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products on bf16,
-// accumulators in the registers of two consumer warpgroups, 64 rows each.
+// Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
+// accumulators in the registers of two consumer warpgroups, 64 rows each, or the same 64 rows and half of the columns.
 namespace tessera::detail::bulk {
 
 inline constexpr int warpgroup = 128, consumers = 2;
-using bf16 = __nv_bfloat16;
 
-template <class Element, class Sizes>
+/// What the tensor cores take an element of memory for.
+template <class Element>
+struct Factor;
+template <>
+struct Factor<bf16_t> : ptx::Bf16 {};
+template <>
+struct Factor<fp16_t> : ptx::Fp16 {};
+template <>
+struct Factor<e4m3_t> : ptx::E4m3 {};
+template <>
+struct Factor<e5m2_t> : ptx::E5m2 {};
+template <>
+struct Factor<float> : ptx::Tf32 {};
+
+/// Two neighbours of a row, rounded.
+template <class T>
+struct alignas(2 * sizeof(T)) Pair {
+  T low, high;
+};
+template <class T>
+__device__ __forceinline__ Pair<T> rounded_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    __nv_bfloat162 const x = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<Pair<T> const*>(&x);
+  } else if constexpr (std::is_same_v<T, fp16_t>) {
+    __half2 const x = __floats2half2_rn(low, high);
+    return *reinterpret_cast<Pair<T> const*>(&x);
+  } else {
+    return {T(low), T(high)};
+  }
+}
+/// The same as the bits of a register; T has 16 bits.
+template <class T>
+__device__ __forceinline__ std::uint32_t packed_pair(float low, float high) {
+  Pair<T> const x = rounded_pair<T>(low, high);
+  return *reinterpret_cast<std::uint32_t const*>(&x);
+}
+
+template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {
-  static_assert(std::is_same_v<Element, bf16_t>, "the bulk pipeline multiplies bf16");
+  static_assert(sizeof(Element) == sizeof(RightElement), "both factors of a product have elements of one size");
   using Compute = float;
   static constexpr int team_threads = warpgroup * (1 + consumers);
+  static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
   /// Rows inside an operand but past a limit of the caller's are copied as they are.
   static constexpr bool clips_rows = false;
 
   using Source = CUtensorMap;
   struct Target {
     CUtensorMap map;      // for the staged store
-    bf16* data;           // for the direct one
-    MatrixStack strides;  // extents and strides
+    MatrixStack strides;  // for every other
+    bool staged;          // may leave through the copy engine
   };
 
-  /// Columns in groups of 64: each a box of 128-byte rows, swizzled.
-  template <int Rows, int Cols>
+  /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
+  /// the matrix it is copied from.
+  template <int Lines, int Cols, bool Transposed = false>
   struct Boxes {
-    static_assert(Cols % 64 == 0);
-    static constexpr int rows = Rows;
-    alignas(1024) bf16 v[Cols / 64][Rows][64];
+    static_assert(Cols % line == 0);
+    static constexpr int lines = Lines, boxes = Cols / line;
+    static constexpr bool transposed = Transposed;
+    alignas(1024) unsigned char v[boxes][Lines][line_bytes];
   };
   template <int M, int K>
-  struct Left : Boxes<M, K> {};  // (M,K)
+  struct Left : std::conditional_t<Sizes::left_across, Boxes<K, M, true>, Boxes<M, K>> {};  // (M,K)
   template <int N, int K>
-  struct Right : Boxes<N, K> {};  // (N,K)
+  struct Right : std::conditional_t<Sizes::right_across, Boxes<K, N, true>, Boxes<N, K>> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Boxes<K, N> {};  // (K,N)
 
   template <class Tile>
   static Source source(MatrixStack const& m) {
-    return tensor_map(m, Tile::rows);
+    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines);
   }
   template <class>
   static Target target(MatrixStack const& m) {
-    Target t{{}, static_cast<bf16*>(const_cast<void*>(m.data)), m};
-    if constexpr (Sizes::staged_store) t.map = tensor_map(m, 64);
+    Target t{{}, m, false};
+    if constexpr (Sizes::staged_store) {
+      t.staged = size_of(m.type) != 1 && bulk_copyable(m);
+      if (t.staged) t.map = tensor_map(m, 64);
+    }
     return t;
   }
 
@@ -62,9 +106,11 @@ struct Atoms : Sizes {
 
   template <int M, int N>
   struct Accumulator {
-    static_assert(M == 64 * consumers);
     static constexpr std::size_t scratch_bytes = 0;
-    float r[N / 2];  // this warpgroup's 64 rows: 8-column groups of four elements, two in each of two rows
+    static constexpr bool by_rows = M == 64 * consumers;  // else consumers share the columns
+    static_assert(by_rows || M == 64);
+    static constexpr int columns = by_rows ? N : N / consumers;
+    float r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
   template <int M>
@@ -85,10 +131,12 @@ struct Atoms : Sizes {
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to) const {
+      int const line0 = static_cast<int>(Tile::transposed ? col : row),
+                across = static_cast<int>(Tile::transposed ? row : col);
 #pragma unroll
-      for (int box = 0; box < static_cast<int>(sizeof(to.v) / sizeof(to.v[0])); ++box)
-        ptx::bulk_load_4d(to.v[box], &source, full, static_cast<int>(col) + box * 64, static_cast<int>(row),
-                          static_cast<int>(plane.inner), static_cast<int>(plane.outer));
+      for (int box = 0; box < Tile::boxes; ++box)
+        ptx::bulk_load_4d(to.v[box], &source, full, across + box * line, line0, static_cast<int>(plane.inner),
+                          static_cast<int>(plane.outer));
     }
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
@@ -98,24 +146,36 @@ struct Atoms : Sizes {
   };
 
   /// One consumer's stage for the store: 64 rows, two boxes of 64 columns.
-  using Staging = bf16[2][64][64];
+  using Staging = std::uint16_t[2][64][64];
 
   struct Math {
     int group, thread;  // of this consumer warpgroup, of this thread in it
     Staging* staging;
+    float4* exchange;  // the ring, for what other teams send when it is idle
 
-    __device__ __forceinline__ int row() const { return group * 64 + thread / 32 * 16 + thread % 32 / 4; }
-    __device__ __forceinline__ int col() const { return thread % 4 * 2; }
+    /// Where element i of a thread's share lies in an (M, N) tile.
+    template <int M, int N>
+    __device__ __forceinline__ int row(int i) const {
+      return (Accumulator<M, N>::by_rows ? group * 64 : 0) + thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
+    }
+    template <int M, int N>
+    __device__ __forceinline__ int col(int i) const {
+      return (Accumulator<M, N>::by_rows ? 0 : group * Accumulator<M, N>::columns) + thread % 4 * 2 + i / 4 * 8 + i % 2;
+    }
 
     template <int M, int N, int K>
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
+      constexpr bool by_rows = Accumulator<M, N>::by_rows;
+      int const left = by_rows ? group : 0, right = by_rows ? 0 : group * Accumulator<M, N>::columns;
       ptx::pin(acc.r);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < K / 16; ++k)  // 16 columns are 32 bytes, 2 in the descriptor's units
-        ptx::wgmma(acc.r, ptx::wgmma_descriptor(a.v[k / 4][group * 64], 16) + (k % 4) * 2,
-                   ptx::wgmma_descriptor(b.v[k / 4], 16) + (k % 4) * 2, add || k > 0);
+      for (int k = 0; k < K * static_cast<int>(sizeof(Element)) / 32;
+           ++k)  // 32 bytes of K, 2 in the descriptor's units
+        ptx::wgmma(Factor<Element>{}, Factor<RightElement>{}, ptx::Across<Sizes::left_across, Sizes::right_across>{},
+                   acc.r, factor<Sizes::left_across>(a, left * 64, k), factor<Sizes::right_across>(b, right, k),
+                   add || k > 0);
       ptx::wgmma_commit();
     }
     template <int M, int N, int K>
@@ -125,7 +185,7 @@ struct Atoms : Sizes {
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < K / 16; ++k)  // 16 rows are 2048 bytes
-        ptx::wgmma(acc.r, a.r[k], ptx::wgmma_descriptor(b.v, K * 128) + k * 128, add || k > 0);
+        ptx::wgmma(Factor<Element>{}, acc.r, a.r[k], ptx::wgmma_descriptor(b.v, K * 128) + k * 128, add || k > 0);
       ptx::wgmma_commit();
     }
     template <int Pending, class Acc>
@@ -149,7 +209,42 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) f(acc.r[i], row() + i % 4 / 2 * 8, col() + i / 4 * 8 + i % 2);
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) f(acc.r[i], row<M, N>(i), col<M, N>(i));
+    }
+    /// to += from
+    template <int M, int N>
+    __device__ __forceinline__ void add(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) to.r[i] += from.r[i];
+    }
+    /// Teams that share a tile along K send their accumulators to the first of them, which adds them in order: true
+    /// there.
+    template <int M, int N>
+    __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
+      int const teams = ptx::cluster_size();
+      if (teams == 1) return true;
+      constexpr int packs = Accumulator<M, N>::columns / 8, threads = consumers * warpgroup;
+      int const rank = ptx::cluster_rank(), at = group * warpgroup + thread;
+      ptx::cluster_sync();  // all are done with their rings
+      if (rank > 0) {
+        std::uint32_t const to = ptx::cluster_address(ptx::shared_address(exchange), 0) +
+                                 static_cast<std::uint32_t>((rank - 1) * packs * threads + at) * 16;
+#pragma unroll
+        for (int i = 0; i < packs; ++i)
+          ptx::cluster_store(to + i * threads * 16, acc.r[4 * i], acc.r[4 * i + 1], acc.r[4 * i + 2], acc.r[4 * i + 3]);
+      }
+      ptx::cluster_sync();
+      if (rank > 0) return false;
+      for (int other = 0; other < teams - 1; ++other)
+#pragma unroll
+        for (int i = 0; i < packs; ++i) {
+          float4 const x = exchange[(other * packs + i) * threads + at];
+          acc.r[4 * i] += x.x;
+          acc.r[4 * i + 1] += x.y;
+          acc.r[4 * i + 2] += x.z;
+          acc.r[4 * i + 3] += x.w;
+        }
+      return true;
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
@@ -165,7 +260,7 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void once_per_row(RowValues<M> const& rows, F const& f) const {
       if (thread % 4 == 0)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) f(rows.v[h], row() + h * 8);
+        for (int h = 0; h < 2; ++h) f(rows.v[h], row<M, 64>(h * 2));
     }
     template <int M, int N>
     __device__ __forceinline__ void row_max(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
@@ -201,16 +296,24 @@ struct Atoms : Sizes {
     template <int M, int K>
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
 #pragma unroll
-      for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = pair(from.r[i * 2], from.r[i * 2 + 1]);
+      for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(from.r[i * 2], from.r[i * 2 + 1]);
     }
 
     template <int M, int N>
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
-      if constexpr (Sizes::staged_store)
-        store_staged(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
-      else
+      if constexpr (!Sizes::staged_store) {
         store_direct(acc, target, plane, row0, col0);
+      } else if (target.staged) {
+        if (target.strides.type == Scalar::bf16)
+          store_bulk<bf16_t>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+        else if (target.strides.type == Scalar::fp16)
+          store_bulk<fp16_t>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+        else
+          store_bulk<float>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+      } else {
+        store_lines(acc, target, plane, row0, col0);
+      }
     }
     /// Stores still under way are done: before the team ends.
     __device__ __forceinline__ void drain() const {
@@ -219,11 +322,15 @@ struct Atoms : Sizes {
     }
 
    private:
-    __device__ __forceinline__ static std::uint32_t pair(float low, float high) {
-      __nv_bfloat162 const x = __floats2bfloat162_rn(low, high);
-      return *reinterpret_cast<std::uint32_t const*>(&x);
+    /// Step k of a factor from its line (or, across, column) `first` on.
+    template <bool IsAcross, class Tile>
+    __device__ __forceinline__ static std::uint64_t factor(Tile const& tile, int first, int k) {
+      if constexpr (IsAcross)  // a step is 16 lines
+        return ptx::wgmma_descriptor(tile.v[first / line], Tile::lines * line_bytes) + k * (16 * line_bytes / 16);
+      else
+        return ptx::wgmma_descriptor(tile.v[k / 4][first], 16) + k % 4 * 2;
     }
-    /// Straight from registers, two columns at a time; columns come in pairs.
+    /// Straight from registers, two columns at a time: bf16, columns in aligned pairs.
     template <int M, int N>
     __device__ __forceinline__ void store_direct(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                                  std::int64_t row0, std::int64_t col0) const {
@@ -231,43 +338,98 @@ struct Atoms : Sizes {
       int const cols = static_cast<int>(m.cols - col0);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        std::int64_t const r = row0 + row() + h * 8;
-        bf16* const line = target.data + m.offset(plane, r, col0);
+        std::int64_t const r = row0 + row<M, N>(h * 2);
+        bf16_t* const first = static_cast<bf16_t*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0);
         bool const inside = r < m.rows;
 #pragma unroll
         for (int i = h * 2; i < N / 2; i += 4) {
-          int const c = col() + i / 4 * 8;
-          if (inside && c < cols) *reinterpret_cast<std::uint32_t*>(line + c) = pair(acc.r[i], acc.r[i + 1]);
+          int const c = col<M, N>(i);
+          if (inside && c < cols)
+            *reinterpret_cast<Pair<bf16_t>*>(first + c) = rounded_pair<bf16_t>(acc.r[i], acc.r[i + 1]);
         }
       }
     }
-    /// 16 x 16 elements at a time into two swizzled boxes, then one bulk store that runs on under the next tile's
-    /// products.
+    /// Any type, address and strides: 32 columns at a time through shared memory, from where the warp that wrote them
+    /// stores row after row, one element a lane.
     template <int M, int N>
-    __device__ __forceinline__ void store_staged(Accumulator<M, N> const& acc, Target const& target, Plane plane,
-                                                 int row0, int col0) const {
-      std::uint32_t x[N / 4];
+    __device__ __forceinline__ void store_lines(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                                std::int64_t row0, std::int64_t col0) const {
+      using Acc = Accumulator<M, N>;
+      MatrixStack const& m = target.strides;
+      constexpr int pitch = 40;  // 8 more than there are columns: four rows of eight words lie in different banks
+      int const lane = thread % 32, warp = thread / 32;
+      int const first_row = (Acc::by_rows ? group * 64 : 0) + warp * 16,
+                first_col = Acc::by_rows ? 0 : group * Acc::columns;
+      float* const lines = reinterpret_cast<float*>(staging[group]) + warp * 16 * pitch;
+      float* const mine = lines + lane / 4 * pitch + lane % 4 * 2;
 #pragma unroll
-      for (int i = 0; i < N / 4; ++i) x[i] = pair(acc.r[i * 2], acc.r[i * 2 + 1]);
-      int const lane = thread % 32, at = thread / 32 * 16 + lane % 16;
+      for (int begin = 0; begin < Acc::columns; begin += 32) {
+        __syncwarp();  // the columns before are stored
 #pragma unroll
-      for (int h = 0; h < N / 128; ++h) {
+        for (int i = 0; i < 16; i += 2)
+          *reinterpret_cast<float2*>(mine + i % 4 / 2 * 8 * pitch + i / 4 * 8) =
+              make_float2(acc.r[begin / 2 + i], acc.r[begin / 2 + i + 1]);
+        __syncwarp();
+        std::int64_t const c = col0 + first_col + begin + lane;
+        if (c >= m.cols) continue;
+        visit_scalar<float>(m.type, [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          T* const column = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, c);
+#pragma unroll 1
+          for (int i = 0; i < 16; ++i) {
+            int const r = first_row + i;
+            if (row0 + r < m.rows) column[r * m.row_stride] = T(lines[i * pitch + lane]);
+          }
+        });
+      }
+    }
+    /// A line's worth of columns at a time, or two, into swizzled boxes, then a bulk store that runs on under the next
+    /// tile's products.
+    template <class T, int M, int N>
+    __device__ __forceinline__ void store_bulk(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                               int row0, int col0) const {
+      constexpr int columns = Accumulator<M, N>::columns, width = line_bytes / static_cast<int>(sizeof(T));
+      constexpr int boxes = columns % (2 * width) == 0 ? 2 : 1;
+      row0 += Accumulator<M, N>::by_rows ? group * 64 : 0;
+      col0 += Accumulator<M, N>::by_rows ? 0 : group * columns;
+#pragma unroll
+      for (int begin = 0; begin < columns; begin += boxes * width) {
         if (thread == 0) ptx::bulk_wait_read();
         ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
-        for (int j = 0; j < 8; ++j)
-          ptx::store_matrix_x4(
-              ptx::shared_address(&staging[group][j / 4][at][0]) + ((((j % 4) * 2 + lane / 16) ^ (at & 7)) << 4),
-              x + h * 32 + j * 4);
+        for (int b = 0; b < boxes; ++b) fill_box<T>(acc.r + (begin + b * width) / 2, b);
         ptx::async_proxy_fence();
         ptx::named_sync(4 + group, warpgroup);
         if (thread == 0) {
 #pragma unroll
-          for (int b = 0; b < 2; ++b)
-            ptx::bulk_store_4d(&target.map, staging[group][b], col0 + h * 128 + b * 64, row0 + group * 64,
+          for (int b = 0; b < boxes; ++b)
+            ptx::bulk_store_4d(&target.map, staging[group][b], col0 + begin + b * width, row0,
                                static_cast<int>(plane.inner), static_cast<int>(plane.outer));
           ptx::bulk_commit();
         }
+      }
+    }
+    /// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8).
+    template <class T>
+    __device__ __forceinline__ void fill_box(float const* r, int box) const {
+      int const lane = thread % 32;
+      if constexpr (sizeof(T) == 2) {  // 16 x 16 elements at a time
+        int const at = thread / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          std::uint32_t x[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[i] = packed_pair<T>(r[j * 8 + i * 2], r[j * 8 + i * 2 + 1]);
+          ptx::store_matrix_x4(
+              ptx::shared_address(&staging[group][box][at][0]) + (((j * 2 + lane / 16) ^ (at & 7)) << 4), x);
+        }
+      } else {
+        char* const line = reinterpret_cast<char*>(&staging[group][box][thread / 32 * 16 + lane / 4][0]);
+#pragma unroll
+        for (int i = 0; i < 16; i += 2)
+          *reinterpret_cast<float2*>(line + i % 4 / 2 * 8 * line_bytes +
+                                     (((i / 4 * 2 + lane % 4 / 2) ^ (lane / 4)) << 4) + lane % 2 * 8) =
+              make_float2(r[i], r[i + 1]);
       }
     }
   };

@@ -96,7 +96,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
         for (int t = team.league_rank(); t < tiles; t += team.league_size()) produce_tile(kernel.tile(t), ends);
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
-      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile};
+      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile, reinterpret_cast<float4*>(&shared)};
       if constexpr (Atoms::take_turns)
         if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
       for (int t = team.league_rank(); t < tiles; t += team.league_size())
@@ -138,8 +138,8 @@ namespace tessera::detail {
 template <>
 struct BulkPipeline<Kokkos::Cuda> {
   static constexpr bool available = true;
-  template <class Element, class Sizes>
-  using Atoms = bulk::Atoms<Element, Sizes>;
+  template <class Element, class Sizes, class RightElement = Element>
+  using Atoms = bulk::Atoms<Element, Sizes, RightElement>;
   template <class Atoms, class Kernel>
   using Pipeline = bulk::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
 
@@ -150,8 +150,11 @@ struct BulkPipeline<Kokkos::Cuda> {
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using P = Pipeline<Atoms, Kernel>;
     check_tiles(label, kernel.tiles());
-    launch<Atoms::team_threads>(label, exec, kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec)), P::scratch_bytes,
-                                P{kernel});
+    int slices = 1;  // teams that share a tile, neighbours in the league
+    if constexpr (requires { kernel.slices; }) slices = kernel.slices;
+    Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads>(
+        label, exec, static_cast<int>(kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec))), slices, P::scratch_bytes,
+        P{kernel});
   }
 };
 

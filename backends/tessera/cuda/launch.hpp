@@ -114,16 +114,34 @@ struct Machine<Kokkos::Cuda> {
   template <int Threads, int TeamsAtOnce, class Functor>
   static void launch(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                      Functor const& functor) {
-    static_assert(sizeof(Functor) <= 4000, "kernel parameters hold 4 KB: pass large tables through memory");
+    launch_clusters<Threads, TeamsAtOnce>(label, exec, league, 1, scratch, functor);
+  }
+
+  /// The same in clusters of neighbouring teams that run at the same time and reach each other's scratch (sm_90);
+  /// `cluster` divides `league`.
+  template <int Threads, int TeamsAtOnce = 1, class Functor>
+  static void launch_clusters(char const* label, Kokkos::Cuda const& exec, int league, int cluster, std::size_t scratch,
+                              Functor const& functor) {
+    // 32764 bytes since CUDA 12.1; Kokkos 4.7 wants no older one for sm_90.
+    static_assert(sizeof(Functor) <= 32000, "a kernel's parameters hold 32 KB: pass large tables through memory");
+    if (league <= 0) return;
     CurrentDevice const device(label, exec.cuda_device());
     void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
     std::size_t const bytes = reduce_bytes + scratch;
     allow_shared_memory<KernelTag<Threads, TeamsAtOnce, Functor>>(label, reinterpret_cast<void const*>(kernel),
                                                                   exec.cuda_device(), bytes);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(league));
+    config.blockDim = dim3(32, Threads / 32);
+    config.dynamicSmemBytes = bytes;
+    config.stream = exec.cuda_stream();
+    config.attrs = &attribute;
+    config.numAttrs = cluster > 1 ? 1 : 0;
     KernelRegion const region(label, exec);
-    kernel<<<dim3(static_cast<unsigned>(league)), dim3(32, Threads / 32), bytes, exec.cuda_stream()>>>(
-        functor, reduce_bytes, static_cast<int>(scratch));
-    cuda_check(cudaGetLastError(), label);
+    cuda_check(cudaLaunchKernelEx(&config, kernel, functor, int(reduce_bytes), static_cast<int>(scratch)), label);
   }
 };
 

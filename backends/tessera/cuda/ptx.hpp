@@ -46,6 +46,11 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// The map will be used soon: into the cache of descriptors.
+__device__ __forceinline__ void prefetch_map(CUtensorMap const* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // ---- bulk tensor copies, coordinates from the contiguous index outwards
 __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, std::uint64_t* barrier, int c0, int c1,
                                              int c2, int c3) {
@@ -68,6 +73,32 @@ __device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_g
 /// Shared memory written by ordinary stores may be read by the bulk copy engine and the tensor cores after a barrier.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory
+__device__ __forceinline__ int cluster_size() {
+  int n;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+  return n;
+}
+__device__ __forceinline__ int cluster_rank() {
+  int n;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
+  return n;
+}
+/// All threads of the cluster that have not ended meet here; what they wrote to shared memory is seen behind it.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// The place in the shared memory of team `rank` that `address` is in ours.
+__device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, int rank) {
+  std::uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+__device__ __forceinline__ void cluster_store(std::uint32_t to, float a, float b, float c, float d) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
 // ---- registers and matrix stores
 template <int Count>
 __device__ __forceinline__ void take_registers() {
@@ -82,6 +113,25 @@ __device__ __forceinline__ void store_matrix_x4(std::uint32_t to, std::uint32_t 
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]),
                "r"(v[2]), "r"(v[3])
                : "memory");
+}
+
+// ---- asynchronous copies of single elements and packs (sm_80): groups of them complete in order
+/// `bytes` of the Size bytes at `from`, zeros behind them.
+template <int Size>
+__device__ __forceinline__ void copy_async(void* to, void const* from, int bytes) {
+  if constexpr (Size == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(Size),
+                 "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Pending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
 /// 2^x, relative error 2^-22, subnormal results flushed.

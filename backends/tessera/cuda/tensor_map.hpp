@@ -25,20 +25,37 @@ inline auto tensor_map_encoder() {
   return encode;
 }
 
-/// A map over a stack of bf16 matrices for boxes of `box_rows` rows and 64 columns, 128-byte swizzled in shared memory.
-/// Reads outside a matrix give zero, writes there are dropped. The stack satisfies bulk_copyable().
+inline constexpr int line_bytes = 128;  // of a tile in shared memory: the width of the swizzle
+
+inline CUtensorMapDataType tensor_map_type(Scalar type) {
+  switch (type) {
+    case Scalar::fp32:
+      return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    case Scalar::bf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case Scalar::fp16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  }
+}
+
+/// A map over a stack of matrices for boxes of `box_rows` rows and one line of columns, 128-byte swizzled in shared
+/// memory. Reads outside a matrix give zero, writes there are dropped. The stack satisfies bulk_copyable().
 inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows) {
   CUtensorMap map;
+  auto const size = static_cast<std::int64_t>(size_of(m.type));
   auto const extent = [](std::int64_t n) { return static_cast<cuuint64_t>(n); };
   // An extent of one has no stride of its own: any multiple of 16 bytes will do.
-  auto const stride = [](std::int64_t n, std::int64_t s) { return static_cast<cuuint64_t>(n > 1 ? s * 2 : 16); };
+  auto const stride = [&](std::int64_t n, std::int64_t s) { return static_cast<cuuint64_t>(n > 1 ? s * size : 16); };
   cuuint64_t const extents[4] = {extent(m.cols), extent(m.rows), extent(m.inner), extent(m.outer)};
   cuuint64_t const strides[3] = {stride(m.rows, m.row_stride), stride(m.inner, m.inner_stride),
                                  stride(m.outer, m.outer_stride)};
-  cuuint32_t const box[4] = {64, static_cast<cuuint32_t>(box_rows), 1, 1}, step[4] = {1, 1, 1, 1};
+  cuuint32_t const box[4] = {static_cast<cuuint32_t>(line_bytes / size), static_cast<cuuint32_t>(box_rows), 1, 1};
+  cuuint32_t const step[4] = {1, 1, 1, 1};
   CUresult const status =
-      tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(m.data), extents, strides, box,
-                           step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      tensor_map_encoder()(&map, tensor_map_type(m.type), 4, const_cast<void*>(m.data), extents, strides, box, step,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) throw std::runtime_error("tessera: the CUDA driver refused a tensor map");
   return map;

@@ -5,8 +5,7 @@
 
 #include <tessera/cuda/ptx.hpp>
 
-// wgmma.mma_async m64nNk16 on bf16 with fp32 accumulators (sm_90a). The accumulator's size names N: a thread holds N
-// / 2.
+// wgmma.mma_async (sm_90a): 64 rows, N columns, 32 bytes of K. The accumulator's size names N: a thread holds N / 2.
 namespace tessera::detail::ptx {
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -29,6 +28,17 @@ __device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::ui
          ((std::uint64_t(1024) >> 4) << 32) | (std::uint64_t(1) << 62);
 }
 
+/// What the tensor cores call an element.
+struct Bf16 {};
+struct Fp16 {};
+struct Tf32 {};
+struct E4m3 {};
+struct E5m2 {};
+
+/// Which operands lie with K across the lines of shared memory: 16-bit types only.
+template <bool Left, bool Right>
+struct Across {};
+
 // clang-format off
 #define TESSERA_REGISTERS_8(d, i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -37,6 +47,8 @@ __device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::ui
 #define TESSERA_REGISTERS_64(d, i) TESSERA_REGISTERS_32(d, i), TESSERA_REGISTERS_32(d, i + 32)
 #define TESSERA_REGISTERS_88(d) \
   TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_8(d, 64), TESSERA_REGISTERS_8(d, 72), TESSERA_REGISTERS_8(d, 80)
+#define TESSERA_REGISTERS_96(d) TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_32(d, 64)
+#define TESSERA_REGISTERS_128(d) TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_64(d, 64)
 #define TESSERA_NAMES_32 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -48,48 +60,74 @@ __device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::ui
 #define TESSERA_NAMES_88 \
   TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, " \
   "%76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
+#define TESSERA_NAMES_96 TESSERA_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
 #define TESSERA_NAMES_128 \
   TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// Both operands from shared memory, K contiguous. A, B, ADD are the numbers of the operands behind the accumulator.
-#define TESSERA_WGMMA_SHARED(COUNT, N, NAMES, REGISTERS, A, B, ADD)                                                        \
-  __device__ __forceinline__ void wgmma(float (&d)[COUNT], std::uint64_t a, std::uint64_t b, int add) {                    \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32.bf16.bf16 {" \
-                 NAMES "}, " A ", " B ", p, 1, 1, 0, 0;\n}\n"                                                              \
-                 : REGISTERS                                                                                               \
-                 : "l"(a), "l"(b), "r"(add));                                                                              \
+// A predicate says whether the product is added or replaces.
+#define TESSERA_WGMMA_TEXT(N, TYPES, NAMES, OPERANDS, ADD, TAIL)                                                        \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N TYPES " {" NAMES "}, " OPERANDS \
+  ", p, 1, 1" TAIL ";\n}\n"
+
+// Both operands from shared memory. A, B, ADD, TA, TB are the numbers of the operands behind the accumulator.
+#define TESSERA_WGMMA_16(LEFT, RIGHT, TYPES, COUNT, N, NAMES, REGISTERS, A, B, ADD, TA, TB)                              \
+  template <bool LeftAcross, bool RightAcross>                                                                           \
+  __device__ __forceinline__ void wgmma(LEFT, RIGHT, Across<LeftAcross, RightAcross>, float (&d)[COUNT], std::uint64_t a, \
+                                        std::uint64_t b, int add) {                                                      \
+    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, ", " TA ", " TB)                                     \
+                 : REGISTERS                                                                                             \
+                 : "l"(a), "l"(b), "r"(add), "n"(int(LeftAcross)), "n"(int(RightAcross)));                               \
   }
-TESSERA_WGMMA_SHARED(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34")
-TESSERA_WGMMA_SHARED(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66")
-TESSERA_WGMMA_SHARED(88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(d), "%88", "%89", "%90")
-#define TESSERA_REGISTERS_128(d) TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_64(d, 64)
-TESSERA_WGMMA_SHARED(128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(d), "%128", "%129", "%130")
+#define TESSERA_WGMMA_OTHER(LEFT, RIGHT, TYPES, COUNT, N, NAMES, REGISTERS, A, B, ADD, TA, TB)                           \
+  __device__ __forceinline__ void wgmma(LEFT, RIGHT, Across<false, false>, float (&d)[COUNT], std::uint64_t a,           \
+                                        std::uint64_t b, int add) {                                                      \
+    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, "")                                                  \
+                 : REGISTERS                                                                                             \
+                 : "l"(a), "l"(b), "r"(add));                                                                            \
+  }
+#define TESSERA_WGMMA_SIZES(DEFINE, LEFT, RIGHT, TYPES)                                                                  \
+  DEFINE(LEFT, RIGHT, TYPES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34", "%35", "%36")  \
+  DEFINE(LEFT, RIGHT, TYPES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66", "%67", "%68") \
+  DEFINE(LEFT, RIGHT, TYPES, 88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(d), "%88", "%89", "%90", "%91", "%92")    \
+  DEFINE(LEFT, RIGHT, TYPES, 96, "192", TESSERA_NAMES_96, TESSERA_REGISTERS_96(d), "%96", "%97", "%98", "%99", "%100")   \
+  DEFINE(LEFT, RIGHT, TYPES, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(d), "%128", "%129", "%130", "%131", "%132")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_16, Bf16, Bf16, "k16.f32.bf16.bf16")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_16, Fp16, Fp16, "k16.f32.f16.f16")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, Tf32, Tf32, "k8.f32.tf32.tf32")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E4m3, E4m3, "k32.f32.e4m3.e4m3")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E4m3, E5m2, "k32.f32.e4m3.e5m2")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E5m2, E4m3, "k32.f32.e5m2.e4m3")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E5m2, E5m2, "k32.f32.e5m2.e5m2")
 
 // A from registers, B from shared memory with N contiguous.
-#define TESSERA_WGMMA_REGISTERS(COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                                        \
-  __device__ __forceinline__ void wgmma(float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) {        \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k16.f32.bf16.bf16 {" \
-                 NAMES "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, 1;\n}\n"                                      \
-                 : REGISTERS                                                                                               \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                          \
+#define TESSERA_WGMMA_REGISTERS(COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                                     \
+  __device__ __forceinline__ void wgmma(Bf16, float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) { \
+    asm volatile(TESSERA_WGMMA_TEXT(N, "k16.f32.bf16.bf16", NAMES, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B, ADD, ", 1")   \
+                 : REGISTERS                                                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                       \
   }
 TESSERA_WGMMA_REGISTERS(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34", "%35", "%36", "%37")
 TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66", "%67", "%68", "%69")
 // clang-format on
 
-#undef TESSERA_WGMMA_SHARED
+#undef TESSERA_WGMMA_TEXT
+#undef TESSERA_WGMMA_16
+#undef TESSERA_WGMMA_OTHER
+#undef TESSERA_WGMMA_SIZES
 #undef TESSERA_WGMMA_REGISTERS
 #undef TESSERA_REGISTERS_8
 #undef TESSERA_REGISTERS_32
 #undef TESSERA_REGISTERS_64
 #undef TESSERA_REGISTERS_88
+#undef TESSERA_REGISTERS_96
 #undef TESSERA_REGISTERS_128
 #undef TESSERA_NAMES_32
 #undef TESSERA_NAMES_64
 #undef TESSERA_NAMES_88
+#undef TESSERA_NAMES_96
 #undef TESSERA_NAMES_128
 
 }  // namespace tessera::detail::ptx

@@ -249,6 +249,10 @@ struct Atoms : Sizes {
     }
     template <int, class Acc>
     KOKKOS_FUNCTION void wait_all_but(Acc&) const {}
+    template <class Acc>
+    KOKKOS_FUNCTION bool join(Acc&) const {
+      return true;  // a tile has one team
+    }
     template <class F>
     KOKKOS_FUNCTION void turn(F const& f) const {
       f();

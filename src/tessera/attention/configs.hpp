@@ -3,6 +3,8 @@
 #ifndef TESSERA_ATTENTION_CONFIGS_HPP
 #define TESSERA_ATTENTION_CONFIGS_HPP
 
+#include <tessera/atoms.hpp>
+
 // Every tuning number of attention, with its reason. D is the features of a head rounded up to 64, 128 or 256.
 namespace tessera::detail {
 
@@ -25,7 +27,7 @@ struct AttentionTiled<true, Features> {
 /// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,
 /// whose diagonal tiles are half empty (+8 % at 1024, even at 4096).
 template <int Features, int Keys>
-struct AttentionBulk {
+struct AttentionBulk : BulkSizes {
   static constexpr int BM = 128, BN = Keys, D = Features, depth = 2;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = true, staged_store = false;

@@ -3,6 +3,8 @@
 #ifndef TESSERA_GEMM_CONFIGS_HPP
 #define TESSERA_GEMM_CONFIGS_HPP
 
+#include <tessera/atoms.hpp>
+
 // Every tuning number of the matrix product, with its reason.
 namespace tessera::detail {
 
@@ -43,12 +45,49 @@ struct GemmCoarsenedSmall<true> {
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
-/// 128 x 256 is the largest accumulator two warpgroups hold in registers (128 of 232 each); four stages of 48 KB and 32
-/// KB for the store fill 227 KB. 128-wide tiles lose 20 % at large sizes; a third stage less costs nothing measurable.
-struct GemmBulk {
-  static constexpr int BM = 128, BN = 256, BK = 64, depth = 4;
-  static constexpr int producer_registers = 40, consumer_registers = 232;
-  static constexpr bool take_turns = false, staged_store = true;
+/// The pipeline of asynchronous copies, fp64. 64 x 32 elements a warp are 128 registers a thread. Two teams a
+/// multiprocessor, so that one multiplies while the other waits at its barrier: one team of twice the size is slower
+/// (44 to 46 TFLOP/s at 4096³ on an H200).
+struct GemmAsync {
+  static constexpr int BM = 128, BN = 64, BK = 16, depth = 3;
+  static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = 2;
+};
+/// Where the large tiles would leave most of the machine idle.
+struct GemmAsyncSmall {
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4;
+  static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = 2;
+};
+
+/// A tile of Rows x Columns, 128 bytes of K a step, so many stages that 227 KB are full beside 32 KB for the store.
+/// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each).
+template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
+          bool Promotes = false>
+struct GemmBulk : BulkSizes {
+  static constexpr int BM = Rows, BN = Columns, BK = 128 / ElementBytes;
+  static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
+  static constexpr bool left_across = LeftAcross, right_across = RightAcross;
+  static constexpr bool promotes = Promotes;
+};
+
+/// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are
+/// all busy, also where products are promoted. Teams that share a tile send each other fp32 accumulators through the
+/// ring, which holds those of max_slices - 1.
+struct GemmBulkTile {
+  int rows, columns, max_slices;
+  double step, promoted_step;
+};
+inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
+    {128, 256, 2, 1180, 0}, {128, 192, 2, 1000, 1160}, {128, 128, 4, 640, 800}, {64, 128, 4, 400, 570}};
+
+/// What does not depend on K, in clocks, fitted to small products on the same machine.
+struct GemmBulkClocks {
+  static constexpr double start = 6000;  // launch, descriptors, first stage, last store
+  static constexpr double store(GemmBulkTile const& t) { return t.rows * t.columns / 24.0; }
+  static constexpr double combine(GemmBulkTile const& t, int slices) {
+    return slices > 1 ? 2800 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
+  }
+  /// Multiprocessors that teams of clusters find: four do not fit the rest of every cluster of processors.
+  static constexpr double usable(int slices) { return slices > 2 ? 0.87 : 1; }
 };
 
 }  // namespace tessera::detail

@@ -15,10 +15,25 @@ namespace tessera::detail {
                                                                   epilogue::Identity const&);
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INSTANCES, extern)
 
-#define TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC)                                                \
-  EXTERN template void run_gemm_bulk<EXEC, epilogue::Identity>(EXEC const&, GemmProblem const&, \
-                                                               epilogue::Identity const&);
-TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_INSTANCE, extern)
+#define TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC)                                                                 \
+  EXTERN template void run_gemm_async<EXEC, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \
+                                                                epilogue::Identity const&);
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_INSTANCE, extern)
+
+#define TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, A, B)                                                                 \
+  EXTERN template void run_gemm_bulk<EXEC, A, B, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \
+                                                                     epilogue::Identity const&);
+#define TESSERA_GEMM_BULK_BF16(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, bf16_t, bf16_t)
+#define TESSERA_GEMM_BULK_FP16(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, fp16_t, fp16_t)
+#define TESSERA_GEMM_BULK_FP32(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, float, float)
+#define TESSERA_GEMM_BULK_FP8(EXTERN, EXEC)                \
+  TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, e4m3_t, e4m3_t) \
+  TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, e4m3_t, e5m2_t) \
+  TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, e5m2_t, e4m3_t)
+TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_BF16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_FP32, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_FP8, extern)
 
 }  // namespace tessera::detail
 

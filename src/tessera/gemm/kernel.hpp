@@ -10,7 +10,7 @@ namespace tessera::detail {
 
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
-/// awaited.
+/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K.
 template <class Atoms, class Epilogue>
 struct GemmKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
@@ -19,6 +19,7 @@ struct GemmKernel {
   struct Tile {
     Plane plane;
     std::int64_t row, col;
+    int first, steps;  // of K
   };
   struct Stage {
     typename Atoms::template Left<BM, BK> a;   // (BM,BK)
@@ -32,12 +33,12 @@ struct GemmKernel {
   typename Atoms::Source a, b;
   typename Atoms::Target c;
   Finish<Compute, Epilogue> finish;
-  int tile_rows, tile_cols, mainloop;
+  int tile_rows, tile_cols, mainloop, slices;
   std::int64_t planes;
   double flops;
   bool batched_a, batched_b;  // else one matrix serves the whole batch
 
-  GemmKernel(GemmProblem const& p, Epilogue const& epilogue)
+  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1)
       : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
         b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b)),
         c(Atoms::template target<Accumulator>(p.c)),
@@ -45,6 +46,7 @@ struct GemmKernel {
         tile_rows(static_cast<int>((p.m() + BM - 1) / BM)),
         tile_cols(static_cast<int>((p.n() + BN - 1) / BN)),
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
+        slices(slices_a_tile),
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         batched_a(p.a.inner > 1),
@@ -52,31 +54,43 @@ struct GemmKernel {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
 
-  KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols; }
+  KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   /// All tiles of a few rows of tiles before the next rows: what runs at the same time shares A and B tiles in cache.
   KOKKOS_FUNCTION Tile tile(int t) const {
     constexpr int group_rows = 16;  // 8 loses 3 % at 4096³ bf16 on an H200
+    int slice = 0;
+    if (slices > 1) {
+      slice = t % slices;
+      t /= slices;
+    }
     int const per_plane = tile_rows * tile_cols, plane = t / per_plane, in_plane = t - plane * per_plane;
     int const per_group = (tile_rows < group_rows ? tile_rows : group_rows) * tile_cols, group = in_plane / per_group,
               r = in_plane - group * per_group;
     int const rest = tile_rows - group * group_rows, rows = rest < group_rows ? rest : group_rows, col = r / rows;
-    return {{0, plane}, std::int64_t(group * group_rows + r - col * rows) * BM, std::int64_t(col) * BN};
+    int const first = share(slice);
+    return {{0, plane},
+            std::int64_t(group * group_rows + r - col * rows) * BM,
+            std::int64_t(col) * BN,
+            first,
+            share(slice + 1) - first};
   }
   double operations() const { return flops; }
-  /// Teams when `concurrency` of them run at a time: no more than there are tiles.
-  std::int64_t teams(int concurrency) const { return tiles() < concurrency ? tiles() : concurrency; }
+  /// Where a slice begins; every slice has a step.
+  KOKKOS_FUNCTION int share(int slice) const { return slices == 1 ? slice * mainloop : slice * mainloop / slices; }
+  /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
+  /// other, since what they send each other needs an idle ring.
+  std::int64_t teams(int concurrency) const { return slices > 1 || tiles() < concurrency ? tiles() : concurrency; }
 
-  KOKKOS_FUNCTION int steps(Stage const*, Tile) const { return mainloop; }
+  KOKKOS_FUNCTION int steps(Stage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
-  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile t, int k) const {
-    copy(a, Plane{0, batched_a ? t.plane.inner : 0}, t.row, std::int64_t(k) * BK, stage.a);
-    copy(b, Plane{0, batched_b ? t.plane.inner : 0}, t.col, std::int64_t(k) * BK, stage.b);
+  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
+    copy(a, Plane{0, batched_a ? t.plane.inner : 0}, t.row, std::int64_t(t.first + k) * BK, stage.a);
+    copy(b, Plane{0, batched_b ? t.plane.inner : 0}, t.col, std::int64_t(t.first + k) * BK, stage.b);
   }
 
   template <class Math, class In>
-  KOKKOS_FUNCTION void body(Math& math, Tile t, In& in) const {
-    Accumulator acc(math);
-    for (int k = 0; k < mainloop; ++k) {
+  KOKKOS_FORCEINLINE_FUNCTION void sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
+    for (int k = 0; k < t.steps; ++k) {
       Stage const& s = in.acquire();
       math.multiply(s.a, s.b, acc, k > 0);
       math.template wait_all_but<1>(acc);  // the products of the step before are done: give its stage back
@@ -84,6 +98,30 @@ struct GemmKernel {
     }
     math.template wait_all_but<0>(acc);
     in.release();
+  }
+
+  /// For tensor cores whose own accumulator keeps fewer bits than fp32.
+  template <class Math, class In>
+  KOKKOS_FORCEINLINE_FUNCTION void promoted_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
+    Accumulator part(math);
+    math.clear(acc);
+    for (int k = 0; k < t.steps; ++k) {
+      Stage const& s = in.acquire();
+      math.multiply(s.a, s.b, part, false);
+      math.template wait_all_but<0>(part);
+      in.release();
+      math.add(part, acc);
+    }
+  }
+
+  template <class Math, class In>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
+    Accumulator acc(math);
+    if constexpr (requires { requires Atoms::promotes; })
+      promoted_sum(math, t, in, acc);
+    else
+      sum(math, t, in, acc);
+    if (!math.join(acc)) return;
     finish(math, acc, t.plane, t.row, t.col);
     math.store(acc, c, t.plane, t.row, t.col);
   }

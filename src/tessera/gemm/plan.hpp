@@ -5,11 +5,8 @@
 
 #include <string>
 
-#include <tessera/error.hpp>
-#include <tessera/gemm/configs.hpp>
-#include <tessera/gemm/kernel.hpp>
-#include <tessera/gemm_plan.hpp>
-#include <tessera/machine.hpp>
+#include <tessera/gemm/async.hpp>
+#include <tessera/gemm/bulk.hpp>
 
 namespace tessera::detail {
 
@@ -33,31 +30,50 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
   return plan;
 }
 
-/// What every operand of the bulk pipeline must be.
-template <class Exec>
-char const* bulk_obstacle(Exec const& exec, GemmProblem const& p) {
-  if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
-  if (p.a.type != Scalar::bf16 || p.b.type != Scalar::bf16 || p.c.type != Scalar::bf16)
-    return "the hopper pipeline multiplies bf16 into bf16";
-  if (p.k() == 0) return "there is nothing to multiply";
-  if (p.a.col_stride != 1 || p.b.col_stride != 1) return "the hopper pipeline wants A and B contiguous along K";
-  if (p.c.col_stride != 1) return "the hopper pipeline wants C contiguous along its columns";
-  if (!bulk_copyable(p.a) || !bulk_copyable(p.b) || !bulk_copyable(p.c))
-    return "the hopper pipeline wants pointers and strides in multiples of 16 bytes";
-  return nullptr;
-}
-
 /// Why the bulk pipeline cannot run this problem; nullptr when it can.
 template <class Exec, class Compute, class Epilogue>
-char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p) {
+char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   if constexpr (!has_bulk_pipeline<Exec>)
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   else if constexpr (!std::is_same_v<Compute, float>)
     return "the hopper pipeline has no fp64 products";
   else if constexpr (!std::is_same_v<Epilogue, epilogue::Identity> && !compiles_bulk_kernels)
     return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
+  else if (!BulkPipeline<Exec>::runs_on(exec))
+    return "the hopper pipeline needs a device of compute capability 9.0";
   else
-    return bulk_obstacle(exec, p);
+    return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, !std::is_same_v<Epilogue, epilogue::Identity>);
+}
+
+/// The plan on the bulk pipeline. Tiles of all types have the same bytes.
+template <class Epilogue, class Exec>
+GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
+  GemmProblem const p = bulk_problem<Epilogue>(problem);
+  GemmBulkChoice const choice =
+      choose_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), !std::is_same_v<Epilogue, epilogue::Identity>);
+  GemmPlan plan;
+  plan.tile_m = choice.rows;
+  plan.tile_n = choice.columns;
+  visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(
+      plan, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason); });
+  plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
+  plan.fast_accumulation = options.fast_accumulation;
+  plan.slices = choice.slices;
+  plan.workspace_bytes = bulk_workspace(p);
+  plan.tiles *= choice.slices;
+  return plan;
+}
+
+/// The plan on the pipeline of asynchronous copies: large tiles where they fill the machine.
+template <class Epilogue, class Exec>
+GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, char const* reason) {
+  bool const small = gemm_tiles(p, GemmAsync::BM, GemmAsync::BN) <
+                     GemmAsync::teams_at_once * std::int64_t{Machine<Exec>::concurrency(exec)};
+  GemmPlan plan;
+  visit_gemm_async<Exec>(small, [&](auto atoms) {
+    plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::tensor_core, reason);
+  });
+  return plan;
 }
 
 template <class Exec, class Compute, class Epilogue>
@@ -68,16 +84,30 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
   using Tiled = ScratchAtoms<Exec, Compute, GemmTiled>;
   Algorithm wanted = options.algorithm;
   char const* reason = wanted == Algorithm::automatic ? "the fastest rung that runs here" : "asked for";
+  auto const refuse = [&](char const* obstacle) {
+    if (obstacle != nullptr && wanted != Algorithm::automatic && !options.allow_fallback)
+      throw Error(ErrorCode::unsupported,
+                  std::string("tessera::gemm: algorithm ") + name(wanted) + " cannot run: " + obstacle);
+  };
   if (wanted == Algorithm::automatic || wanted == Algorithm::hopper) {
-    char const* const obstacle = bulk_gemm_obstacle<Exec, Compute, Epilogue>(exec, p);
-    if (wanted == Algorithm::hopper && obstacle != nullptr && !options.allow_fallback)
-      throw Error(ErrorCode::unsupported, std::string("tessera::gemm: algorithm hopper cannot run: ") + obstacle);
+    char const* const obstacle = bulk_gemm_obstacle<Exec, Compute, Epilogue>(exec, p, options);
+    refuse(obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
-        return describe_gemm<BulkAtoms<Exec, bf16_t, GemmBulk>, Epilogue>(exec, p, Algorithm::hopper, reason);
+        return plan_gemm_bulk<Epilogue>(exec, p, options, reason);
     }
     wanted = Algorithm::coarsened;
     if (has_bulk_pipeline<Exec> || options.algorithm == Algorithm::hopper) reason = obstacle;
+  }
+  if (wanted == Algorithm::tensor_core) {
+    char const* const obstacle = async_gemm_obstacle<Exec, Compute>(exec, p);
+    refuse(obstacle);
+    if (obstacle == nullptr) {
+      if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, double>)
+        return plan_gemm_async<Epilogue>(exec, p, reason);
+    }
+    wanted = Algorithm::coarsened;
+    reason = obstacle;
   }
   if (p.k() == 0 && wanted != Algorithm::naive) {
     wanted = Algorithm::coalesced;

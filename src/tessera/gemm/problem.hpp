@@ -16,11 +16,14 @@ namespace tessera::detail {
 struct GemmProblem {
   MatrixStack a, b, c;
   double alpha = 1, beta = 0;
+  void* workspace = nullptr;  // of the caller's, for copies of factors
 
   std::int64_t m() const { return c.rows; }
   std::int64_t n() const { return c.cols; }
   std::int64_t k() const { return a.cols; }
   std::int64_t batch() const { return c.inner; }
+  /// The same product as Cᵀ = B·Aᵀ, for a C that is contiguous along its rows' index.
+  GemmProblem transposed() const { return {b, a, c.transposed(), alpha, beta, workspace}; }
 };
 
 /// One element of a stack, widened.

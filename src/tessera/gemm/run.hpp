@@ -13,22 +13,11 @@ void run_gemm_tiles(Exec const& exec, GemmProblem const& p, Epilogue const& epil
   run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue));
 }
 
-/// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
-template <class Exec, class Epilogue>
-void run_gemm_bulk(Exec const& exec, GemmProblem const& p, Epilogue const& epilogue) {
-  run_gemm_tiles<BulkAtoms<Exec, bf16_t, GemmBulk>>(exec, p, epilogue);
-}
-
-/// Runs what the plan says. C has elements.
+/// Runs what the plan says on the portable pipeline and without one. C has elements.
 template <class Exec, class Compute, class Epilogue>
 void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
   constexpr bool host = Machine<Exec>::is_host;
   switch (plan.algorithm) {
-    case Algorithm::hopper:
-      if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float> &&
-                    (std::is_same_v<Epilogue, epilogue::Identity> || compiles_bulk_kernels))
-        run_gemm_bulk(exec, p, epilogue);
-      break;
     case Algorithm::tiled:
       run_gemm_tiles<ScratchAtoms<Exec, Compute, GemmTiled>>(exec, p, epilogue);
       break;
@@ -45,6 +34,17 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
                      GemmElement<Compute, Epilogue>{p, Finish<Compute, Epilogue>(p, epilogue), along_rows});
     }
   }
+}
+
+/// Runs what the plan says for factors of type A and B. C has elements.
+template <class Exec, class A, class B, class Compute, class Epilogue>
+void run_planned_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
+  if constexpr (has_bulk_pipeline<Exec> && bulk_factors<A, B> &&
+                (std::is_same_v<Epilogue, epilogue::Identity> || compiles_bulk_kernels))
+    if (plan.algorithm == Algorithm::hopper) return run_gemm_bulk<Exec, A, B>(exec, p, plan, epilogue);
+  if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, double>)
+    if (plan.algorithm == Algorithm::tensor_core) return run_gemm_async(exec, p, plan, epilogue);
+  run_gemm<Exec, Compute>(exec, p, plan, epilogue);
 }
 
 }  // namespace tessera::detail

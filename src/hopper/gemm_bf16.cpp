@@ -3,5 +3,5 @@
 #include <tessera/gemm.hpp>
 
 namespace tessera::detail {
-TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_GEMM_BULK_INSTANCE)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_GEMM_BULK_BF16)
 }  // namespace tessera::detail

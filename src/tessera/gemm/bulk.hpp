@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_GEMM_BULK_HPP
+#define TESSERA_GEMM_BULK_HPP
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <string>
+
+#include <tessera/error.hpp>
+#include <tessera/gemm/configs.hpp>
+#include <tessera/gemm/kernel.hpp>
+#include <tessera/gemm/repack.hpp>
+#include <tessera/gemm_plan.hpp>
+#include <tessera/machine.hpp>
+
+// The matrix product on the bulk pipeline: what it can take, and which configuration takes it.
+namespace tessera::detail {
+
+/// Element types that the bulk pipeline multiplies with each other. fp32 is rounded to tf32; of 8-bit types one is
+/// e4m3.
+template <class A, class B>
+inline constexpr bool bulk_factors = sizeof(A) == 1 && sizeof(B) == 1
+                                         ? std::is_same_v<A, e4m3_t> || std::is_same_v<B, e4m3_t>
+                                         : std::is_same_v<A, B> &&
+                                               (std::is_same_v<A, bf16_t> || std::is_same_v<A, fp16_t> ||
+                                                std::is_same_v<A, float>);
+
+/// How the copy engine gets at an (M, K) or (N, K) factor.
+struct BulkAccess {
+  bool direct;  // as it lies: in multiples of 16 bytes, contiguous along K or, 16-bit types only, across it
+  bool across;  // contiguous along the other index, as it lies or to be repacked
+};
+inline BulkAccess bulk_access(MatrixStack const& m) {
+  if (bulk_copyable(m)) return {true, false};
+  if (size_of(m.type) != 2) return {false, false};
+  bool const across = m.row_stride == 1 && m.col_stride != 1;
+  return {bulk_copyable(m.transposed()), across || bulk_copyable(m.transposed())};
+}
+
+/// Bytes of workspace that repacking what cannot be read where it lies takes.
+inline std::size_t bulk_workspace(GemmProblem const& p) {
+  std::size_t bytes = 0;
+  for (MatrixStack const* m : {&p.a, &p.b}) {
+    BulkAccess const access = bulk_access(*m);
+    if (!access.direct) bytes += (repacked_bytes(*m, access.across) + 255) / 256 * 256;
+  }
+  return bytes;
+}
+
+/// Copies what cannot be read where it lies into the workspace.
+template <class Exec>
+void repack_factors(Exec const& exec, GemmProblem& p) {
+  char* workspace = static_cast<char*>(p.workspace);
+  for (MatrixStack* m : {&p.a, &p.b}) {
+    BulkAccess const access = bulk_access(*m);
+    if (access.direct) continue;
+    MatrixStack const to = repacked(*m, access.across, workspace);
+    repack(exec, *m, access.across, to);
+    workspace += (repacked_bytes(*m, access.across) + 255) / 256 * 256;
+    *m = to;
+  }
+}
+
+/// The problem as the bulk pipeline takes it: where nothing depends on rows and columns, stores go along a contiguous
+/// index.
+template <class Epilogue>
+GemmProblem bulk_problem(GemmProblem const& p) {
+  bool const turned = std::is_same_v<Epilogue, epilogue::Identity> && p.c.col_stride != 1 && p.c.row_stride == 1;
+  return turned ? p.transposed() : p;
+}
+
+struct GemmBulkChoice {
+  int rows = 0, columns = 0, slices = 1;
+  double clocks = HUGE_VAL;
+};
+
+/// Whether there is a kernel: of each tile for 16-bit factors along K and for tf32; without the one of 192 columns for
+/// other layouts. Of the largest for 8 bits only where nothing is promoted, since two such accumulators do not fit.
+/// With an epilogue of the caller's, who compiles them, the largest and the smallest only.
+constexpr bool has_gemm_bulk_tile(int rows, int columns, int bytes, bool across, bool fast, bool own_epilogue) {
+  if (own_epilogue && columns == 128 && rows == 128) return false;
+  if (bytes == 1) return columns < 256 || fast;
+  return columns != 192 || !(across || own_epilogue);
+}
+
+/// The fastest of the candidates by the clocks in configs.hpp, among those that the caller allows; rows = 0: none.
+inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
+                                       bool own_epilogue) {
+  GemmBulkChoice best;
+  int const bytes = static_cast<int>(size_of(p.a.type));
+  bool const across = bulk_access(p.a).across || bulk_access(p.b).across;
+  bool const fast = options.fast_accumulation && p.a.type == Scalar::e4m3 && p.b.type == Scalar::e4m3;
+  std::int64_t const line = 128 / bytes, steps = (p.k() + line - 1) / line;
+  auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
+  for (GemmBulkTile const& tile : gemm_bulk_tiles) {
+    if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
+    if (!has_gemm_bulk_tile(tile.rows, tile.columns, bytes, across, fast, own_epilogue)) continue;
+    double const tiles = static_cast<double>(p.batch() * ((p.m() + tile.rows - 1) / tile.rows)) *
+                         static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
+    bool const promoted = bytes == 1 && tile.columns < 256;
+    double const step = promoted ? tile.promoted_step : tile.step;
+    for (int slices = 1; slices <= tile.max_slices && slices <= steps; slices *= 2) {
+      if (!allows(options.slices, slices)) continue;
+      double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
+      double const a_tile = std::ceil(static_cast<double>(steps) / slices) * step + GemmBulkClocks::store(tile) +
+                            GemmBulkClocks::combine(tile, slices);
+      // Teams that share tiles are not persistent: every wave begins anew.
+      double const clocks =
+          slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
+      if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, clocks};
+    }
+  }
+  return best;
+}
+
+/// What keeps a product from the bulk pipeline, where there is one; nullptr: nothing.
+inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& options, bool own_epilogue) {
+  if (p.a.type == Scalar::fp32 && p.b.type == Scalar::fp32) {
+    if (!options.allow_tf32)
+      return "the hopper pipeline would round fp32 operands to tf32, which allow_tf32 does not permit";
+  } else if (size_of(p.a.type) == 1 ? size_of(p.b.type) != 1 || (p.a.type == Scalar::e5m2 && p.b.type == Scalar::e5m2)
+                                    : p.a.type != p.b.type || size_of(p.a.type) != 2) {
+    return "the hopper pipeline multiplies fp16 with fp16, bf16 with bf16 and e4m3 with 8-bit types";
+  }
+  if (p.k() == 0) return "there is nothing to multiply";
+  if (std::max({p.m(), p.n(), p.k(), p.batch()}) > INT_MAX) return "the hopper pipeline counts extents in 31 bits";
+  if (options.workspace_bytes < bulk_workspace(p))
+    return "the hopper pipeline reads factors in multiples of 16 bytes, fp32 and 8-bit ones along K: others are "
+           "repacked, "
+           "for which options.workspace is missing or too small (gemm_workspace_size)";
+  if (choose_gemm_bulk(p, options, 1, own_epilogue).rows == 0)
+    return "the hopper pipeline has no such tile or so many slices of K";
+  return nullptr;
+}
+
+/// f(atoms) with the atoms of a configuration that has_gemm_bulk_tile().
+template <class Exec, class A, class B, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
+void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
+  constexpr bool fast = std::is_same_v<A, e4m3_t> && std::is_same_v<B, e4m3_t>;
+  auto const tile = [&]<int Rows, int Columns>(std::integer_sequence<int, Rows, Columns>) {
+    constexpr int bytes = static_cast<int>(sizeof(A));
+    if constexpr (has_gemm_bulk_tile(Rows, Columns, bytes, LeftAcross || RightAcross, fast, OwnEpilogue))
+      if (plan.tile_m == Rows && plan.tile_n == Columns)
+        f(BulkAtoms < Exec, A, GemmBulk < Rows, Columns, bytes, LeftAcross, RightAcross, bytes == 1 && Columns<256>,
+          B > {});
+  };
+  tile(std::integer_sequence<int, 128, 256>{});
+  tile(std::integer_sequence<int, 128, 192>{});
+  tile(std::integer_sequence<int, 128, 128>{});
+  tile(std::integer_sequence<int, 64, 128>{});
+}
+
+/// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
+template <class Exec, class A, class B, class Epilogue>
+void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const& plan, Epilogue const& epilogue) {
+  GemmProblem p = bulk_problem<Epilogue>(problem);
+  repack_factors(exec, p);
+  auto const run = [&](auto atoms) {
+    using Atoms = decltype(atoms);
+    run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices));
+  };
+  constexpr bool own = !std::is_same_v<Epilogue, epilogue::Identity>;
+  if constexpr (sizeof(A) == 2) {
+    bool const left = bulk_access(p.a).across, right = bulk_access(p.b).across;
+    if (left && right) return visit_gemm_bulk_tile<Exec, A, B, true, true, own>(plan, run);
+    if (left) return visit_gemm_bulk_tile<Exec, A, B, true, false, own>(plan, run);
+    if (right) return visit_gemm_bulk_tile<Exec, A, B, false, true, own>(plan, run);
+  }
+  visit_gemm_bulk_tile<Exec, A, B, false, false, own>(plan, run);
+}
+
+}  // namespace tessera::detail
+
+#endif

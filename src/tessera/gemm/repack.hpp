@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_GEMM_REPACK_HPP
+#define TESSERA_GEMM_REPACK_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <tessera/detail/matrix.hpp>
+#include <tessera/launch.hpp>
+
+// Copies of factors that a pipeline cannot read where they lie: one more read and write of a factor against K reads of
+// a slower path.
+namespace tessera::detail {
+
+inline constexpr int repack_bytes = 16;  // of a pack: what lines are padded to
+
+/// The stack's elements in lines of whole packs, one line after the other; along K unless `across` says otherwise.
+inline MatrixStack repacked(MatrixStack const& m, bool across, void* to) {
+  MatrixStack r = across ? m.transposed() : m;
+  auto const pack = static_cast<std::int64_t>(repack_bytes / size_of(m.type));
+  r.data = to;
+  r.col_stride = 1;
+  r.row_stride = (r.cols + pack - 1) / pack * pack;
+  r.inner_stride = r.row_stride * r.rows;
+  r.outer_stride = r.inner_stride * r.inner;
+  return across ? r.transposed() : r;
+}
+/// Bytes behind `data` of such a stack.
+inline std::size_t repacked_bytes(MatrixStack const& m, bool across) {
+  MatrixStack const r = repacked(m, across, nullptr);
+  return static_cast<std::size_t>(r.outer_stride * r.outer) * size_of(m.type);
+}
+
+/// One pack of `to`, whose contiguous index is the second; what hangs over a line's end is zero. `Bits` has an
+/// element's size.
+template <class Bits>
+struct Repack {
+  static constexpr int count = repack_bytes / static_cast<int>(sizeof(Bits));
+  struct alignas(repack_bytes) Pack {
+    Bits v[count];
+  };
+  MatrixStack from, to;
+  bool along_rows;  // neighbours take neighbouring lines: where those are contiguous in `from`
+
+  std::int64_t packs() const { return to.row_stride / count * to.rows * to.inner * to.outer; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    std::int64_t const a_line = to.row_stride / count, inner = along_rows ? to.rows : a_line,
+                       middle = along_rows ? a_line : to.rows;
+    std::int64_t rest = i, first = remainder(rest, inner), second = remainder(rest, middle);
+    Plane plane;
+    plane.inner = remainder(rest, to.inner);
+    plane.outer = rest;
+    std::int64_t const row = along_rows ? first : second, col = (along_rows ? second : first) * count;
+    Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, row, col);
+    Pack pack;
+    for (int e = 0; e < count; ++e) pack.v[e] = col + e < from.cols ? source[e * from.col_stride] : Bits(0);
+    *reinterpret_cast<Pack*>(static_cast<Bits*>(const_cast<void*>(to.data)) + to.offset(plane, row, col)) = pack;
+  }
+
+ private:
+  /// n becomes n / d; the remainder. 64-bit division takes several times as long.
+  KOKKOS_FORCEINLINE_FUNCTION static std::int64_t remainder(std::int64_t& n, std::int64_t d) {
+    std::int64_t const whole =
+        (n | d) >> 32 == 0 ? static_cast<std::uint32_t>(n) / static_cast<std::uint32_t>(d) : n / d;
+    std::int64_t const r = n - whole * d;
+    n = whole;
+    return r;
+  }
+};
+
+/// Fills repacked(from, across, ...).
+template <class Exec>
+void repack(Exec const& exec, MatrixStack from, bool across, MatrixStack to) {
+  if (across) {
+    from = from.transposed();
+    to = to.transposed();
+  }
+  auto const run = [&](auto bits) {
+    Repack<decltype(bits)> const kernel{from, to, from.col_stride != 1 && from.row_stride == 1};
+    for_each_index("tessera::gemm repack", exec, kernel.packs(), kernel);
+  };
+  switch (size_of(from.type)) {
+    case 1:
+      return run(std::uint8_t());
+    case 2:
+      return run(std::uint16_t());
+    default:
+      return run(std::uint32_t());
+  }
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What prepares a product for the bulk pipeline: portable code, though only Hopper runs the product itself.
+#include <tessera/gemm.hpp>
+
+#include "support/support.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+using detail::BulkAccess;
+using detail::GemmProblem;
+using detail::MatrixStack;
+
+namespace {
+
+MatrixStack matrix(Scalar type, std::int64_t rows, std::int64_t cols, std::int64_t row_stride, std::int64_t col_stride,
+                   std::uintptr_t address = 1024) {
+  MatrixStack m;
+  m.data = reinterpret_cast<void const*>(address);
+  m.type = type;
+  m.rows = rows;
+  m.cols = cols;
+  m.row_stride = row_stride;
+  m.col_stride = col_stride;
+  return m;
+}
+
+/// C = A·Bᵀ without gaps.
+GemmProblem product(Scalar type, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {matrix(type, m, k, k, 1), matrix(type, n, k, k, 1), matrix(Scalar::bf16, m, n, n, 1)};
+}
+
+std::string choice(GemmProblem const& p, GemmOptions const& options = {}, bool own_epilogue = false) {
+  auto const c = detail::choose_gemm_bulk(p, options, 132, own_epilogue);  // multiprocessors of an H200
+  return std::to_string(c.rows) + "x" + std::to_string(c.columns) + "/" + std::to_string(c.slices);
+}
+
+/// Repacks a stack of `T` given by its strides, and compares it with the elements one by one.
+template <class Exec, class T>
+void check_repack(std::int64_t outer, std::int64_t inner, std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
+                  std::int64_t col_stride, bool across) {
+  CAPTURE(rows);
+  CAPTURE(cols);
+  CAPTURE(across);
+  std::int64_t const plane = (rows - 1) * row_stride + (cols - 1) * col_stride + 3;
+  ViewOf<Exec, T*> const memory("memory", outer * inner * plane + 1);
+  auto const values_in = uniform<T>(memory.size(), 1);
+  fill(memory, values_in);
+  MatrixStack from = matrix(scalar_of<T>, rows, cols, row_stride, col_stride);
+  from.data = memory.data() + 1;  // one element off
+  from.outer = outer;
+  from.inner = inner;
+  from.inner_stride = plane;
+  from.outer_stride = inner * plane;
+  ViewOf<Exec, T*> const packed("packed", detail::repacked_bytes(from, across) / sizeof(T));
+  poison(packed, 0xFF);
+  MatrixStack const to = detail::repacked(from, across, packed.data());
+  CHECK(detail::bulk_copyable(across ? to.transposed() : to));
+  detail::repack(Exec{}, from, across, to);
+  auto const out = values(packed);
+  long wrong = 0, held = 0;
+  for (std::int64_t o = 0; o < outer; ++o)
+    for (std::int64_t i = 0; i < inner; ++i)
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < cols; ++c) {
+          T const want = values_in[std::size_t(1 + from.offset({o, i}, r, c))];
+          wrong += std::memcmp(&want, &out[std::size_t(to.offset({o, i}, r, c))], sizeof(T)) != 0;
+          ++held;
+        }
+  CHECK(wrong == 0);
+  long zeros = 0;
+  for (T const x : out) zeros += std::memcmp(&x, "\0\0\0\0", sizeof(T)) == 0;
+  CHECK(zeros >= long(out.size()) - held);  // what hangs over the lines' ends
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("factors are repacked from any address and strides", Exec, repack_id) {
+  for (bool const across : {false, true}) {
+    check_repack<Exec, bf16_t>(1, 1, 7, 13, 13, 1, across);
+    check_repack<Exec, bf16_t>(2, 3, 9, 17, 19, 1, across);
+    check_repack<Exec, bf16_t>(1, 2, 33, 5, 1, 35, across);
+    check_repack<Exec, e4m3_t>(1, 1, 1, 1, 1, 1, across);
+    check_repack<Exec, e4m3_t>(1, 2, 21, 40, 1, 23, across);
+    check_repack<Exec, e5m2_t>(1, 1, 20, 31, 93, 3, across);
+    check_repack<Exec, float>(2, 1, 6, 11, 11, 1, across);
+    check_repack<Exec, float>(1, 3, 10, 4, 1, 10, across);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(repack_id, Spaces);
+
+TEST_CASE("what the copy engine reads where it lies, and what is repacked") {
+  auto const access = [](MatrixStack const& m) {
+    BulkAccess const a = detail::bulk_access(m);
+    return std::string(a.direct ? "direct" : "repacked") + (a.across ? " across" : "");
+  };
+  CHECK(access(matrix(Scalar::bf16, 64, 64, 64, 1)) == "direct");
+  CHECK(access(matrix(Scalar::bf16, 64, 64, 1, 64)) == "direct across");
+  CHECK(access(matrix(Scalar::bf16, 64, 63, 63, 1)) == "repacked");
+  CHECK(access(matrix(Scalar::bf16, 63, 64, 1, 63)) == "repacked across");
+  CHECK(access(matrix(Scalar::bf16, 64, 64, 64, 1, 1026)) == "repacked");
+  CHECK(access(matrix(Scalar::bf16, 64, 64, 128, 2)) == "repacked");
+  CHECK(access(matrix(Scalar::bf16, 64, 64, 0, 1)) == "repacked");  // one row for all
+  CHECK(access(matrix(Scalar::e4m3, 64, 64, 64, 1)) == "direct");
+  CHECK(access(matrix(Scalar::e4m3, 64, 64, 1, 64)) == "repacked");  // to lines along K
+  CHECK(access(matrix(Scalar::e4m3, 64, 56, 56, 1)) == "repacked");
+  CHECK(access(matrix(Scalar::fp32, 64, 60, 60, 1)) == "direct");
+  CHECK(access(matrix(Scalar::fp32, 64, 61, 61, 1)) == "repacked");
+  CHECK(detail::bulk_workspace(product(Scalar::bf16, 64, 64, 64)) == 0);
+  CHECK(detail::bulk_workspace(product(Scalar::bf16, 10, 20, 63)) == 1280 + 2560);  // lines of 64, each part in 256s
+}
+
+TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x256/1");
+  CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x256/1");
+  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128/1");
+  CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
+  CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x128/1");
+
+  // Two accumulators do not fit beside each other at 256 columns.
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x192/1");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x256/1");
+
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {.tile_m = 64}) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x128/2");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 64), {.slices = 2}) == "0x0/1");  // one step cannot be shared
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.tile_m = 32}) == "0x0/1");
+  GemmProblem across = product(Scalar::bf16, 512, 512, 512);
+  across.b = matrix(Scalar::bf16, 512, 512, 1, 512);
+  CHECK(choice(across, {.tile_n = 192}) == "0x0/1");
+
+  // Fewer kernels for who compiles them.
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {}, true) == "128x256/1");
+  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192), {}, true) == "128x256/2");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x192/1");
+}
