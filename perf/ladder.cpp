@@ -13,8 +13,8 @@ namespace tessera::perf {
 namespace {
 
 std::vector<Algorithm> const& steps() {
-  static std::vector<Algorithm> const all = {Algorithm::naive, Algorithm::coalesced, Algorithm::tiled,
-                                             Algorithm::coarsened, Algorithm::hopper};
+  static std::vector<Algorithm> const all = {Algorithm::naive,     Algorithm::coalesced,   Algorithm::tiled,
+                                             Algorithm::coarsened, Algorithm::tensor_core, Algorithm::hopper};
   return all;
 }
 
@@ -54,9 +54,11 @@ Case ladder_case(Session<Exec>& session, std::string const& variant, Extents con
   c.arithmetic = model::type_from_string(c.type);
   c.counts_flops = true;
   std::vector<Algorithm> rungs;
-  for (Algorithm const algorithm : steps())
-    if (algorithm != Algorithm::hopper || (std::is_same_v<T, bf16_t> && variant == "NT" && !session.on_host))
-      rungs.push_back(algorithm);
+  for (Algorithm const algorithm : steps()) {
+    bool const runs =
+        algorithm == Algorithm::tensor_core ? sizeof(T) == 8 : algorithm != Algorithm::hopper || sizeof(T) == 2;
+    if (runs && (!session.on_host || algorithm <= Algorithm::coarsened)) rungs.push_back(algorithm);
+  }
   for (Algorithm const algorithm : rungs) c.implementations.push_back(name(algorithm));
   std::vector<std::string> const peers = session.arguments().peers ? gemm_peers<Exec, T>() : std::vector<std::string>();
   c.implementations.insert(c.implementations.end(), peers.begin(), peers.end());
@@ -73,7 +75,7 @@ Case ladder_case(Session<Exec>& session, std::string const& variant, Extents con
 struct Ladder {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
-    for (std::string const& type : session.types({"fp32"}, {"fp32", "bf16"}))
+    for (std::string const& type : session.types({"fp32"}, {"fp32", "fp64", "bf16"}))
       for (std::string const& variant : session.variants({type == "bf16" ? "NT" : "NN"}))
         for (Extents const& shape : parse_extents(session.sizes({"256", "512"}, {"2048", "4096"}), 3))
           with_type<float, double, bf16_t, fp16_t>(

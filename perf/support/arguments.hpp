@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct Arguments {
   std::vector<std::string> context;                             // key=value, for the JSON
   double seconds = 0;                                           // of samples an implementation; 0: by device
   bool peers = true;
+  int random = 0;  // shapes to be drawn, where an executable does that
 };
 
 using Extents = std::vector<std::int64_t>;
@@ -73,6 +75,16 @@ inline std::vector<Extents> parse_extents(std::string const& text, std::size_t r
   return all;
 }
 
+/// `count` shapes with extents from 1 to `largest`, the same in every run.
+inline std::vector<Extents> random_extents(int count, std::size_t rank, std::int64_t largest) {
+  std::mt19937_64 engine(1);
+  std::vector<Extents> all(static_cast<std::size_t>(count), Extents(rank));
+  for (Extents& extents : all)
+    for (std::int64_t& extent : extents)
+      extent = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(largest)) + 1;
+  return all;
+}
+
 inline std::vector<Extents> parse_extents(std::vector<std::string> const& texts, std::size_t rank) {
   std::vector<Extents> all;
   for (std::string const& text : texts)
@@ -99,6 +111,8 @@ inline void parse(CLI::App& app, int argc, char** argv, Arguments& arguments, st
       ->delimiter(',');
   app.add_option("--seconds", arguments.seconds, "time spent on the samples of one implementation");
   app.add_option("--context", arguments.context, "key=value for the context of the JSON, as clocks=1980MHz");
+  app.add_option("--random", arguments.random, "gemm: as many shapes drawn at random, the same in every run")
+      ->check(CLI::Range(0, 100000));
   app.add_flag("!--no-peers", arguments.peers, "leave out other libraries and baselines");
   app.footer(
       "Everything that begins with --benchmark_ goes to Google Benchmark: --benchmark_filter=REGEX,\n"

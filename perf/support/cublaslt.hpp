@@ -51,13 +51,15 @@ class CublasLtGemm {
     bool transpose;
   };
 
-  CublasLtGemm(cudaStream_t stream, Operand const& a, Operand const& b, Operand const& c)
+  CublasLtGemm(cudaStream_t stream, Operand const& a, Operand const& b, Operand const& c, bool tf32)
       : stream_(stream), a_(a), b_(b), c_(c), fp64_(c.type == CUDA_R_64F) {
     check_cublas(cublasLtCreate(&handle_), "cublasLtCreate");
     check_cuda(cudaMalloc(&workspace_, workspace_bytes), "cudaMalloc");
-    check_cublas(cublasLtMatmulDescCreate(&operation_, fp64_ ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                          fp64_ ? CUDA_R_64F : CUDA_R_32F),
-                 "cublasLtMatmulDescCreate");
+    check_cublas(
+        cublasLtMatmulDescCreate(
+            &operation_, fp64_ ? CUBLAS_COMPUTE_64F : (tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
+            fp64_ ? CUDA_R_64F : CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, b.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
     layout_a_ = layout(a);
@@ -149,14 +151,14 @@ class CublasLtGemm {
 
 template <class T, class TC>
 Implementation cublaslt_gemm(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a,
-                             bool transpose_b, T* a, T* b, TC* c) {
+                             bool transpose_b, T* a, T* b, TC* c, bool tf32) {
   Implementation peer{"cublaslt", {}};
   using Operand = CublasLtGemm::Operand;
   try {
     auto const gemm = std::make_shared<CublasLtGemm>(
         stream, Operand{a, cuda_data_type<T>(), transpose_a ? k : m, transpose_a ? m : k, transpose_a},
         Operand{b, cuda_data_type<T>(), transpose_b ? n : k, transpose_b ? k : n, transpose_b},
-        Operand{c, cuda_data_type<TC>(), m, n, false});
+        Operand{c, cuda_data_type<TC>(), m, n, false}, tf32);
     peer.launch = [gemm] { (*gemm)(); };
     peer.label = gemm->label();
   } catch (std::exception const& e) {

@@ -40,9 +40,13 @@ struct GemmOperands {
   bool transpose_a, transpose_b;
   Matrix<Exec, T> a, b;
   Matrix<Exec, TC> c;
+  bool tf32 = false;  // fp32 operands may be rounded to it
 
   GemmOptions options(Algorithm algorithm = Algorithm::automatic) const {
-    return {transpose_a ? Op::transpose : Op::none, transpose_b ? Op::transpose : Op::none, algorithm};
+    return {.op_a = transpose_a ? Op::transpose : Op::none,
+            .op_b = transpose_b ? Op::transpose : Op::none,
+            .algorithm = algorithm,
+            .allow_tf32 = tf32};
   }
 };
 
@@ -152,7 +156,7 @@ Implementation gemm_peer([[maybe_unused]] std::string const& name, [[maybe_unuse
   } else {
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
     return cublaslt_gemm(exec.cuda_stream(), x.m, x.n, x.k, x.transpose_a, x.transpose_b, x.a.data(), x.b.data(),
-                         x.c.data());
+                         x.c.data(), x.tf32);
 #endif
   }
   throw std::logic_error("no peer " + name);

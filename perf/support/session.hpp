@@ -7,12 +7,16 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tessera/model.hpp>
@@ -110,6 +114,23 @@ class TableReporter : public benchmark::BenchmarkReporter {
     for (Run const& run : with_plain_names(runs)) print(run);
     std::fflush(stdout);
   }
+  /// Of many cases, how ours compares with the best of the other libraries: the median, and the worst of them.
+  void Finalize() override {
+    static std::set<std::string> const ours = {"tessera", "plain", "unfused", "copy"};
+    std::vector<std::pair<double, std::string>> ratios;
+    for (auto const& [name, seconds] : seconds_) {
+      double best = INFINITY;
+      for (auto const& [implementation, time] : seconds)
+        if (ours.count(implementation) == 0) best = std::min(best, time);
+      if (seconds.count("tessera") != 0 && !std::isinf(best)) ratios.emplace_back(best / seconds.at("tessera"), name);
+    }
+    constexpr std::size_t many = 10;
+    if (ratios.size() < many) return;
+    std::sort(ratios.begin(), ratios.end());
+    std::printf("\nratio to the best other library, %zu cases: median %.2f, lowest %.2f; the lowest ten:\n",
+                ratios.size(), ratios[ratios.size() / 2].first, ratios[0].first);
+    for (std::size_t i = 0; i < many; ++i) std::printf("  %.2f %s\n", ratios[i].first, ratios[i].second.c_str());
+  }
 
  private:
   /// Google Benchmark 1.8 renamed the members that tell of an error.
@@ -120,7 +141,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
     else
       return static_cast<int>(run.skipped) != 0 ? run.skip_message : "";
   }
-  void print(Run const& run) const {
+  void print(Run const& run) {
     std::string const name = run.benchmark_name(), error = error_of(run);
     if (!error.empty()) {
       std::printf("%-*s not measured: %s\n", width_, name.c_str(), error.c_str());
@@ -133,6 +154,8 @@ class TableReporter : public benchmark::BenchmarkReporter {
     double const flops = counter("flops");
     std::string const rate = flops > 0 ? readable(flops, "FLOP/s") : readable(counter("bytes"), "B/s");
     double const seconds = run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
+    std::size_t const slash = name.rfind('/');
+    if (slash != std::string::npos) seconds_[name.substr(0, slash)][name.substr(slash + 1)] = seconds;
     std::printf("%-*s %10s %14s %7.1f %% %10s %5.1f %%  %s\n", width_, name.c_str(), readable(seconds, "s").c_str(),
                 rate.c_str(), 100 * counter("of_roofline"), readable(counter("predicted"), "s").c_str(),
                 100 * counter("spread"), run.report_label.c_str());
@@ -140,6 +163,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
 
   nlohmann::ordered_json context_;
   int width_;
+  std::map<std::string, std::map<std::string, double>> seconds_;  // of every case and implementation
 };
 
 /// Which names --benchmark_filter keeps; a leading '-' keeps the others.
