@@ -146,8 +146,8 @@ std::size_t gemm_workspace_size(Exec const& exec, double alpha, A const& a, B co
 /// @param epilogue what happens to each element before it is stored: see epilogue.hpp
 /// @throws Error{extent} extents do not fit; {overlap} C shares memory with A or B, or with itself; {null_data} an
 /// operand
-///   has elements and no data; {workspace} options.workspace is not aligned; {unsupported} the asked algorithm cannot
-///   run and options.allow_fallback is false
+///   has elements and no data; {workspace} options.workspace is not aligned or null; {unsupported} the asked algorithm
+///   cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
           class Epilogue = epilogue::Identity>
 void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
@@ -159,6 +159,8 @@ void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C
   detail::GemmProblem const p = detail::gemm_problem(alpha, a, b, beta, c, options);
   GemmPlan const plan = detail::plan_gemm<Exec, Compute, Epilogue>(exec, p, options);
   if (p.m() == 0 || p.n() == 0 || p.batch() == 0) return;
+  if (plan.workspace_bytes > 0 && p.workspace == nullptr)  // SIZE_MAX, as gemm_workspace_size() asks the plan with
+    throw Error(ErrorCode::workspace, "tessera::gemm: a workspace without an address");
   detail::run_planned_gemm<Exec, typename A::non_const_value_type, typename B::non_const_value_type, Compute>(
       exec, p, plan, epilogue);
 }
