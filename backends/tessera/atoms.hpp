@@ -30,9 +30,9 @@ struct Fragments {
 struct BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
-  static constexpr bool staged_store = true;  // 16-bit results leave through shared memory and the copy engine
-  static constexpr bool left_across = false,
-                        right_across = false;  // the factor's contiguous index is not the contracted one
+  static constexpr bool staged_store = true;  // results leave through shared memory
+  // The factor's contiguous index is not the contracted one.
+  static constexpr bool left_across = false, right_across = false;
 };
 
 /// A callable with the shape of an element function, to state concepts with.

@@ -90,6 +90,15 @@ inline void check_tiles(char const* label, std::int64_t tiles) {
                                        std::to_string(INT_MAX));
 }
 
+/// Error{scratch}: the machine gives a team less.
+template <class Exec>
+void check_scratch(char const* label, Exec const& exec, std::size_t scratch) {
+  std::size_t const limit = Machine<Exec>::scratch_limit(exec);
+  if (scratch > limit)
+    throw Error(ErrorCode::scratch, std::string(label) + ": needs " + std::to_string(scratch) +
+                                        " bytes of team scratch, the machine has " + std::to_string(limit));
+}
+
 /// Floating-point operations that one core of a CPU does in about the time it takes to wake the others.
 inline constexpr double worth_a_fork = 1e6;
 
@@ -104,10 +113,7 @@ void launch(char const* label, Exec const& exec, std::int64_t league, std::size_
   static_assert(Threads % 32 == 0 && Threads <= 1024, "a team has a multiple of 32 threads, 1024 at most");
   if (league <= 0) return;
   check_tiles(label, league);
-  std::size_t const limit = Machine<Exec>::scratch_limit(exec);
-  if (scratch > limit)
-    throw Error(ErrorCode::scratch, std::string(label) + ": needs " + std::to_string(scratch) +
-                                        " bytes of team scratch, the machine has " + std::to_string(limit));
+  check_scratch(label, exec, scratch);
 #if defined(KOKKOS_ENABLE_SERIAL)
   // Host spaces return when the work is done, so that it makes no difference to the caller which of them does it.
   if constexpr (shares_host_kernels<Exec> && std::is_invocable_v<Functor const&, HostTeam const&>)

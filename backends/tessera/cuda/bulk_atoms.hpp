@@ -170,9 +170,9 @@ struct Atoms : Sizes {
       int const left = by_rows ? group : 0, right = by_rows ? 0 : group * Accumulator<M, N>::columns;
       ptx::pin(acc.r);
       ptx::wgmma_fence();
+      constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // 32 bytes of K each
 #pragma unroll
-      for (int k = 0; k < K * static_cast<int>(sizeof(Element)) / 32;
-           ++k)  // 32 bytes of K, 2 in the descriptor's units
+      for (int k = 0; k < steps; ++k)
         ptx::wgmma(Factor<Element>{}, Factor<RightElement>{}, ptx::Across<Sizes::left_across, Sizes::right_across>{},
                    acc.r, factor<Sizes::left_across>(a, left * 64, k), factor<Sizes::right_across>(b, right, k),
                    add || k > 0);
@@ -328,7 +328,7 @@ struct Atoms : Sizes {
       if constexpr (IsAcross)  // a step is 16 lines
         return ptx::wgmma_descriptor(tile.v[first / line], Tile::lines * line_bytes) + k * (16 * line_bytes / 16);
       else
-        return ptx::wgmma_descriptor(tile.v[k / 4][first], 16) + k % 4 * 2;
+        return ptx::wgmma_descriptor(tile.v[k / 4][first], 16) + k % 4 * 2;  // in units of 16 bytes
     }
     /// Straight from registers, two columns at a time: bf16, columns in aligned pairs.
     template <int M, int N>

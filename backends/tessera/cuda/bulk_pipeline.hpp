@@ -150,6 +150,7 @@ struct BulkPipeline<Kokkos::Cuda> {
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using P = Pipeline<Atoms, Kernel>;
     check_tiles(label, kernel.tiles());
+    check_scratch(label, exec, P::scratch_bytes);
     int slices = 1;  // teams that share a tile, neighbours in the league
     if constexpr (requires { kernel.slices; }) slices = kernel.slices;
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads>(

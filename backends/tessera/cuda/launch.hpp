@@ -122,8 +122,7 @@ struct Machine<Kokkos::Cuda> {
   template <int Threads, int TeamsAtOnce = 1, class Functor>
   static void launch_clusters(char const* label, Kokkos::Cuda const& exec, int league, int cluster, std::size_t scratch,
                               Functor const& functor) {
-    // 32764 bytes since CUDA 12.1; Kokkos 4.7 wants no older one for sm_90.
-    static_assert(sizeof(Functor) <= 32000, "a kernel's parameters hold 32 KB: pass large tables through memory");
+    static_assert(sizeof(Functor) <= 4000, "kernel parameters hold 4 KB: pass large tables through memory");
     if (league <= 0) return;
     CurrentDevice const device(label, exec.cuda_device());
     void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;

@@ -3,8 +3,8 @@
 #ifndef TESSERA_CUDA_MMA_HPP
 #define TESSERA_CUDA_MMA_HPP
 
-// mma.sync, the matrix products of one warp (sm_80). Lane l of a warp is lane
-// t = l % 4 of group g = l / 4. An accumulator of 16 x 8 has rows g and g + 8 and columns 2t and 2t + 1.
+// mma.sync, the matrix products of one warp (sm_80). Lane l of a warp is lane t = l % 4 of group g = l / 4. An
+// accumulator of 16 x 8 has rows g and g + 8 and columns 2t and 2t + 1.
 namespace tessera::detail::ptx {
 
 /// fp64, 16 x 8 x 16: a[2j + h] is row g + 8h, k = 4j + t; b[j] is k = 4j + t, column g.

@@ -46,11 +46,6 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// The map will be used soon: into the cache of descriptors.
-__device__ __forceinline__ void prefetch_map(CUtensorMap const* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 // ---- bulk tensor copies, coordinates from the contiguous index outwards
 __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, std::uint64_t* barrier, int c0, int c1,
                                              int c2, int c3) {

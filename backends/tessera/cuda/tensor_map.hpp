@@ -29,7 +29,7 @@ inline constexpr int line_bytes = 128;  // of a tile in shared memory: the width
 
 inline CUtensorMapDataType tensor_map_type(Scalar type) {
   switch (type) {
-    case Scalar::fp32:
+    case Scalar::fp32:  // loads round to tf32, as products want it; stores keep every bit
       return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     case Scalar::bf16:
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;

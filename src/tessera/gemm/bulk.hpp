@@ -18,14 +18,13 @@
 // The matrix product on the bulk pipeline: what it can take, and which configuration takes it.
 namespace tessera::detail {
 
-/// Element types that the bulk pipeline multiplies with each other. fp32 is rounded to tf32; of 8-bit types one is
-/// e4m3.
-template <class A, class B>
-inline constexpr bool bulk_factors = sizeof(A) == 1 && sizeof(B) == 1
-                                         ? std::is_same_v<A, e4m3_t> || std::is_same_v<B, e4m3_t>
-                                         : std::is_same_v<A, B> &&
-                                               (std::is_same_v<A, bf16_t> || std::is_same_v<A, fp16_t> ||
-                                                std::is_same_v<A, float>);
+/// Whether the bulk pipeline multiplies these element types with each other. fp32 is rounded to tf32; of 8-bit types
+/// one is e4m3.
+constexpr bool bulk_multiplies(Scalar a, Scalar b) {
+  if (size_of(a) == 1 && size_of(b) == 1)
+    return a != Scalar::int8 && b != Scalar::int8 && (a == Scalar::e4m3 || b == Scalar::e4m3);
+  return a == b && (a == Scalar::bf16 || a == Scalar::fp16 || a == Scalar::fp32);
+}
 
 /// How the copy engine gets at an (M, K) or (N, K) factor.
 struct BulkAccess {
@@ -35,19 +34,16 @@ struct BulkAccess {
 inline BulkAccess bulk_access(MatrixStack const& m) {
   if (bulk_copyable(m)) return {true, false};
   if (size_of(m.type) != 2) return {false, false};
-  bool const across = m.row_stride == 1 && m.col_stride != 1;
-  return {bulk_copyable(m.transposed()), across || bulk_copyable(m.transposed())};
+  if (bulk_copyable(m.transposed())) return {true, true};
+  return {false, m.row_stride == 1 && m.col_stride != 1};
 }
 
-/// Bytes of workspace that repacking what cannot be read where it lies takes.
-inline std::size_t bulk_workspace(GemmProblem const& p) {
-  std::size_t bytes = 0;
-  for (MatrixStack const* m : {&p.a, &p.b}) {
-    BulkAccess const access = bulk_access(*m);
-    if (!access.direct) bytes += (repacked_bytes(*m, access.across) + 255) / 256 * 256;
-  }
-  return bytes;
+/// Bytes of workspace that repacking takes where a factor cannot be read as it lies.
+inline std::size_t bulk_workspace(MatrixStack const& m) {
+  BulkAccess const access = bulk_access(m);
+  return access.direct ? 0 : (repacked_bytes(m, access.across) + 255) / 256 * 256;
 }
+inline std::size_t bulk_workspace(GemmProblem const& p) { return bulk_workspace(p.a) + bulk_workspace(p.b); }
 
 /// Copies what cannot be read where it lies into the workspace.
 template <class Exec>
@@ -58,7 +54,7 @@ void repack_factors(Exec const& exec, GemmProblem& p) {
     if (access.direct) continue;
     MatrixStack const to = repacked(*m, access.across, workspace);
     repack(exec, *m, access.across, to);
-    workspace += (repacked_bytes(*m, access.across) + 255) / 256 * 256;
+    workspace += bulk_workspace(*m);
     *m = to;
   }
 }
@@ -67,7 +63,7 @@ void repack_factors(Exec const& exec, GemmProblem& p) {
 /// index.
 template <class Epilogue>
 GemmProblem bulk_problem(GemmProblem const& p) {
-  bool const turned = std::is_same_v<Epilogue, epilogue::Identity> && p.c.col_stride != 1 && p.c.row_stride == 1;
+  bool const turned = !own_epilogue<Epilogue> && p.c.col_stride != 1 && p.c.row_stride == 1;
   return turned ? p.transposed() : p;
 }
 
@@ -117,19 +113,15 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
 
 /// What keeps a product from the bulk pipeline, where there is one; nullptr: nothing.
 inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& options, bool own_epilogue) {
-  if (p.a.type == Scalar::fp32 && p.b.type == Scalar::fp32) {
-    if (!options.allow_tf32)
-      return "the hopper pipeline would round fp32 operands to tf32, which allow_tf32 does not permit";
-  } else if (size_of(p.a.type) == 1 ? size_of(p.b.type) != 1 || (p.a.type == Scalar::e5m2 && p.b.type == Scalar::e5m2)
-                                    : p.a.type != p.b.type || size_of(p.a.type) != 2) {
+  if (!bulk_multiplies(p.a.type, p.b.type))
     return "the hopper pipeline multiplies fp16 with fp16, bf16 with bf16 and e4m3 with 8-bit types";
-  }
+  if (p.a.type == Scalar::fp32 && !options.allow_tf32)
+    return "the hopper pipeline would round fp32 operands to tf32, which allow_tf32 does not permit";
   if (p.k() == 0) return "there is nothing to multiply";
   if (std::max({p.m(), p.n(), p.k(), p.batch()}) > INT_MAX) return "the hopper pipeline counts extents in 31 bits";
   if (options.workspace_bytes < bulk_workspace(p))
     return "the hopper pipeline reads factors in multiples of 16 bytes, fp32 and 8-bit ones along K: others are "
-           "repacked, "
-           "for which options.workspace is missing or too small (gemm_workspace_size)";
+           "repacked, for which options.workspace is missing or too small (gemm_workspace_size)";
   if (choose_gemm_bulk(p, options, 1, own_epilogue).rows == 0)
     return "the hopper pipeline has no such tile or so many slices of K";
   return nullptr;
@@ -161,7 +153,7 @@ void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const&
     using Atoms = decltype(atoms);
     run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices));
   };
-  constexpr bool own = !std::is_same_v<Epilogue, epilogue::Identity>;
+  constexpr bool own = own_epilogue<Epilogue>;
   if constexpr (sizeof(A) == 2) {
     bool const left = bulk_access(p.a).across, right = bulk_access(p.b).across;
     if (left && right) return visit_gemm_bulk_tile<Exec, A, B, true, true, own>(plan, run);

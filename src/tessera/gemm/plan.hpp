@@ -37,27 +37,25 @@ char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptio
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   else if constexpr (!std::is_same_v<Compute, float>)
     return "the hopper pipeline has no fp64 products";
-  else if constexpr (!std::is_same_v<Epilogue, epilogue::Identity> && !compiles_bulk_kernels)
+  else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels)
     return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
   else if (!BulkPipeline<Exec>::runs_on(exec))
     return "the hopper pipeline needs a device of compute capability 9.0";
   else
-    return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, !std::is_same_v<Epilogue, epilogue::Identity>);
+    return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, own_epilogue<Epilogue>);
 }
 
 /// The plan on the bulk pipeline. Tiles of all types have the same bytes.
 template <class Epilogue, class Exec>
 GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
   GemmProblem const p = bulk_problem<Epilogue>(problem);
-  GemmBulkChoice const choice =
-      choose_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), !std::is_same_v<Epilogue, epilogue::Identity>);
+  GemmBulkChoice const choice = choose_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
   GemmPlan plan;
   plan.tile_m = choice.rows;
   plan.tile_n = choice.columns;
   visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(
       plan, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason); });
   plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
-  plan.fast_accumulation = options.fast_accumulation;
   plan.slices = choice.slices;
   plan.workspace_bytes = bulk_workspace(p);
   plan.tiles *= choice.slices;

@@ -26,6 +26,10 @@ struct GemmProblem {
   GemmProblem transposed() const { return {b, a, c.transposed(), alpha, beta, workspace}; }
 };
 
+/// An epilogue that the library has no kernels for: its caller compiles them.
+template <class Epilogue>
+inline constexpr bool own_epilogue = !std::is_same_v<Epilogue, epilogue::Identity>;
+
 /// One element of a stack, widened.
 template <class Compute>
 KOKKOS_FORCEINLINE_FUNCTION Compute read(MatrixStack const& m, std::int64_t offset) {
@@ -80,7 +84,7 @@ struct Finish {
     } else if (alpha != Compute(1)) {
       math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
     }
-    if constexpr (!std::is_same_v<Epilogue, epilogue::Identity>)
+    if constexpr (own_epilogue<Epilogue>)
       math.for_each(acc, [&](Compute& x, int i, int j) {
         if (row + i < c.rows && col + j < c.cols) x = user(x, plane, row + i, col + j);
       });

@@ -39,8 +39,8 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
 /// Runs what the plan says for factors of type A and B. C has elements.
 template <class Exec, class A, class B, class Compute, class Epilogue>
 void run_planned_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
-  if constexpr (has_bulk_pipeline<Exec> && bulk_factors<A, B> &&
-                (std::is_same_v<Epilogue, epilogue::Identity> || compiles_bulk_kernels))
+  if constexpr (has_bulk_pipeline<Exec> && bulk_multiplies(scalar_of<A>, scalar_of<B>) &&
+                (!own_epilogue<Epilogue> || compiles_bulk_kernels))
     if (plan.algorithm == Algorithm::hopper) return run_gemm_bulk<Exec, A, B>(exec, p, plan, epilogue);
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, double>)
     if (plan.algorithm == Algorithm::tensor_core) return run_gemm_async(exec, p, plan, epilogue);
