@@ -31,19 +31,43 @@ template <>
 struct Factor<e5m2_t> : ptx::E5m2 {};
 template <>
 struct Factor<float> : ptx::Tf32 {};
+template <>
+struct Factor<std::int8_t> : ptx::Int8 {};
 
+/// What the tensor cores add up in.
+template <class Element>
+using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
+
+template <class T, class Compute>
+__device__ __forceinline__ T rounded(Compute x) {
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    __nv_bfloat16 const y = __float2bfloat16_rn(x);
+    return *reinterpret_cast<T const*>(&y);
+  } else if constexpr (std::is_same_v<T, fp16_t>) {
+    __half const y = __float2half_rn(x);
+    return *reinterpret_cast<T const*>(&y);
+  } else if constexpr (float_type<T> && sizeof(T) == 1) {
+    std::uint16_t const pair = ptx::narrow_pair(Factor<T>{}, x, 0);
+    return *reinterpret_cast<T const*>(&pair);
+  } else {
+    return T(x);
+  }
+}
 /// Two neighbours of a row, rounded.
 template <class T>
 struct alignas(2 * sizeof(T)) Pair {
   T low, high;
 };
-template <class T>
-__device__ __forceinline__ Pair<T> rounded_pair(float low, float high) {
+template <class T, class Compute>
+__device__ __forceinline__ Pair<T> rounded_pair(Compute low, Compute high) {
   if constexpr (std::is_same_v<T, bf16_t>) {
     __nv_bfloat162 const x = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
   } else if constexpr (std::is_same_v<T, fp16_t>) {
     __half2 const x = __floats2half2_rn(low, high);
+    return *reinterpret_cast<Pair<T> const*>(&x);
+  } else if constexpr (float_type<T> && sizeof(T) == 1) {
+    std::uint16_t const x = ptx::narrow_pair(Factor<T>{}, low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
   } else {
     return {T(low), T(high)};
@@ -59,7 +83,7 @@ __device__ __forceinline__ std::uint32_t packed_pair(float low, float high) {
 template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {
   static_assert(sizeof(Element) == sizeof(RightElement), "both factors of a product have elements of one size");
-  using Compute = float;
+  using Compute = Sum<Element>;
   static constexpr int team_threads = warpgroup * (1 + consumers);
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
   /// Rows inside an operand but past a limit of the caller's are copied as they are.
@@ -92,15 +116,19 @@ struct Atoms : Sizes {
   static Source source(MatrixStack const& m) {
     return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines);
   }
-  template <class>
+  template <class Accumulator>
   static Target target(MatrixStack const& m) {
     Target t{{}, m, false};
     if constexpr (Sizes::staged_store) {
-      t.staged = size_of(m.type) != 1 && bulk_copyable(m);
+      t.staged = Accumulator::columns * size_of(m.type) % line_bytes == 0 && bulk_copyable(m);
       if (t.staged) t.map = tensor_map(m, 64);
     }
     return t;
   }
+
+  /// Whether the columns of a consumer are whole lines of T.
+  template <class T, class Accumulator>
+  static constexpr bool fills_lines = Accumulator::columns * sizeof(T) % line_bytes == 0;
 
   struct Math;
 
@@ -110,7 +138,7 @@ struct Atoms : Sizes {
     static constexpr bool by_rows = M == 64 * consumers;  // else consumers share the columns
     static_assert(by_rows || M == 64);
     static constexpr int columns = by_rows ? N : N / consumers;
-    float r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
+    Compute r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
   template <int M>
@@ -151,7 +179,7 @@ struct Atoms : Sizes {
   struct Math {
     int group, thread;  // of this consumer warpgroup, of this thread in it
     Staging* staging;
-    float4* exchange;  // the ring, for what other teams send when it is idle
+    uint4* exchange;  // the ring, for what other teams send when it is idle
 
     /// Where element i of a thread's share lies in an (M, N) tile.
     template <int M, int N>
@@ -204,7 +232,7 @@ struct Atoms : Sizes {
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
 #pragma unroll
-      for (float& x : acc.r) x = 0;
+      for (Compute& x : acc.r) x = 0;
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
@@ -231,18 +259,19 @@ struct Atoms : Sizes {
                                  static_cast<std::uint32_t>((rank - 1) * packs * threads + at) * 16;
 #pragma unroll
         for (int i = 0; i < packs; ++i)
-          ptx::cluster_store(to + i * threads * 16, acc.r[4 * i], acc.r[4 * i + 1], acc.r[4 * i + 2], acc.r[4 * i + 3]);
+          ptx::cluster_store(to + i * threads * 16, {bits(acc.r[4 * i]), bits(acc.r[4 * i + 1]), bits(acc.r[4 * i + 2]),
+                                                     bits(acc.r[4 * i + 3])});
       }
       ptx::cluster_sync();
       if (rank > 0) return false;
       for (int other = 0; other < teams - 1; ++other)
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
-          float4 const x = exchange[(other * packs + i) * threads + at];
-          acc.r[4 * i] += x.x;
-          acc.r[4 * i + 1] += x.y;
-          acc.r[4 * i + 2] += x.z;
-          acc.r[4 * i + 3] += x.w;
+          uint4 const x = exchange[(other * packs + i) * threads + at];
+          acc.r[4 * i] += Kokkos::bit_cast<Compute>(x.x);
+          acc.r[4 * i + 1] += Kokkos::bit_cast<Compute>(x.y);
+          acc.r[4 * i + 2] += Kokkos::bit_cast<Compute>(x.z);
+          acc.r[4 * i + 3] += Kokkos::bit_cast<Compute>(x.w);
         }
       return true;
     }
@@ -305,12 +334,11 @@ struct Atoms : Sizes {
       if constexpr (!Sizes::staged_store) {
         store_direct(acc, target, plane, row0, col0);
       } else if (target.staged) {
-        if (target.strides.type == Scalar::bf16)
-          store_bulk<bf16_t>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
-        else if (target.strides.type == Scalar::fp16)
-          store_bulk<fp16_t>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
-        else
-          store_bulk<float>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+        int const row = static_cast<int>(row0), col = static_cast<int>(col0);
+        visit_scalar<Compute>(target.strides.type, [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          if constexpr (fills_lines<T, Accumulator<M, N>>) store_bulk<T>(acc, target, plane, row, col);
+        });
       } else {
         store_lines(acc, target, plane, row0, col0);
       }
@@ -322,6 +350,7 @@ struct Atoms : Sizes {
     }
 
    private:
+    __device__ __forceinline__ static std::uint32_t bits(Compute x) { return Kokkos::bit_cast<std::uint32_t>(x); }
     /// Step k of a factor from its line (or, across, column) `first` on.
     template <bool IsAcross, class Tile>
     __device__ __forceinline__ static std::uint64_t factor(Tile const& tile, int first, int k) {
@@ -360,25 +389,30 @@ struct Atoms : Sizes {
       int const lane = thread % 32, warp = thread / 32;
       int const first_row = (Acc::by_rows ? group * 64 : 0) + warp * 16,
                 first_col = Acc::by_rows ? 0 : group * Acc::columns;
-      float* const lines = reinterpret_cast<float*>(staging[group]) + warp * 16 * pitch;
-      float* const mine = lines + lane / 4 * pitch + lane % 4 * 2;
+      int const rows = m.rows - row0 - first_row < 16 ? static_cast<int>(m.rows - row0 - first_row) : 16;
+      Compute* const lines = reinterpret_cast<Compute*>(staging[group]) + warp * 16 * pitch;
+      Compute* const mine = lines + lane / 4 * pitch + lane % 4 * 2;
 #pragma unroll
       for (int begin = 0; begin < Acc::columns; begin += 32) {
         __syncwarp();  // the columns before are stored
 #pragma unroll
         for (int i = 0; i < 16; i += 2)
-          *reinterpret_cast<float2*>(mine + i % 4 / 2 * 8 * pitch + i / 4 * 8) =
-              make_float2(acc.r[begin / 2 + i], acc.r[begin / 2 + i + 1]);
+          *reinterpret_cast<Pair<Compute>*>(mine + i % 4 / 2 * 8 * pitch + i / 4 * 8) = {acc.r[begin / 2 + i],
+                                                                                         acc.r[begin / 2 + i + 1]};
         __syncwarp();
         std::int64_t const c = col0 + first_col + begin + lane;
         if (c >= m.cols) continue;
-        visit_scalar<float>(m.type, [&](auto tag) {
+        visit_scalar<Compute>(m.type, [&](auto tag) {
           using T = typename decltype(tag)::type;
-          T* const column = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, c);
+          T* to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0 + first_row, c);
 #pragma unroll 1
-          for (int i = 0; i < 16; ++i) {
-            int const r = first_row + i;
-            if (row0 + r < m.rows) column[r * m.row_stride] = T(lines[i * pitch + lane]);
+          for (int i = 0; i < 16; i += 8) {
+            Compute x[8];  // at once: a store might change what is read behind it, for all that the compiler knows
+#pragma unroll
+            for (int q = 0; q < 8; ++q) x[q] = lines[(i + q) * pitch + lane];
+#pragma unroll
+            for (int q = 0; q < 8; ++q, to += m.row_stride)
+              if (i + q < rows) *to = rounded<T>(x[q]);
           }
         });
       }
@@ -411,7 +445,7 @@ struct Atoms : Sizes {
     }
     /// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8).
     template <class T>
-    __device__ __forceinline__ void fill_box(float const* r, int box) const {
+    __device__ __forceinline__ void fill_box(Compute const* r, int box) const {
       int const lane = thread % 32;
       if constexpr (sizeof(T) == 2) {  // 16 x 16 elements at a time
         int const at = thread / 32 * 16 + lane % 16;
@@ -423,13 +457,15 @@ struct Atoms : Sizes {
           ptx::store_matrix_x4(
               ptx::shared_address(&staging[group][box][at][0]) + (((j * 2 + lane / 16) ^ (at & 7)) << 4), x);
         }
-      } else {
+      } else {  // two neighbours at a time
         char* const line = reinterpret_cast<char*>(&staging[group][box][thread / 32 * 16 + lane / 4][0]);
+        constexpr int size = static_cast<int>(sizeof(T));
 #pragma unroll
-        for (int i = 0; i < 16; i += 2)
-          *reinterpret_cast<float2*>(line + i % 4 / 2 * 8 * line_bytes +
-                                     (((i / 4 * 2 + lane % 4 / 2) ^ (lane / 4)) << 4) + lane % 2 * 8) =
-              make_float2(r[i], r[i + 1]);
+        for (int i = 0; i < line_bytes / size / 2; i += 2) {
+          int const at = (i / 4 * 8 + lane % 4 * 2) * size;  // in its line
+          *reinterpret_cast<Pair<T>*>(line + i % 4 / 2 * 8 * line_bytes + ((at / 16 ^ lane / 4) << 4) + at % 16) =
+              rounded_pair<T>(r[i], r[i + 1]);
+        }
       }
     }
   };

@@ -86,6 +86,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       ptx::barrier_init_fence();
     }
     team.team_barrier();
+    ptx::let_next_grid_start();
+    ptx::wait_for_grids_before();
     Ends<Stage...> ends{Stream<Stage>{static_cast<Ring<Stage>&>(shared).stage,
                                       static_cast<Barriers<Stage>&>(shared).full,
                                       static_cast<Barriers<Stage>&>(shared).empty, id % warpgroup}...};
@@ -96,7 +98,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
         for (int t = team.league_rank(); t < tiles; t += team.league_size()) produce_tile(kernel.tile(t), ends);
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
-      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile, reinterpret_cast<float4*>(&shared)};
+      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared)};
       if constexpr (Atoms::take_turns)
         if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
       for (int t = team.league_rank(); t < tiles; t += team.league_size())

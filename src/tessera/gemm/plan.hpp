@@ -35,7 +35,7 @@ template <class Exec, class Compute, class Epilogue>
 char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   if constexpr (!has_bulk_pipeline<Exec>)
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
-  else if constexpr (!std::is_same_v<Compute, float>)
+  else if constexpr (std::is_same_v<Compute, double>)
     return "the hopper pipeline has no fp64 products";
   else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels)
     return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
@@ -91,7 +91,7 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
     char const* const obstacle = bulk_gemm_obstacle<Exec, Compute, Epilogue>(exec, p, options);
     refuse(obstacle);
     if (obstacle == nullptr) {
-      if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
+      if constexpr (has_bulk_pipeline<Exec> && !std::is_same_v<Compute, double>)
         return plan_gemm_bulk<Epilogue>(exec, p, options, reason);
     }
     wanted = Algorithm::coarsened;
