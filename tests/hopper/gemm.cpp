@@ -52,6 +52,7 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   CAPTURE(options.tile_m);
   CAPTURE(options.tile_n);
   CAPTURE(options.slices);
+  CAPTURE(options.multicast);
   ViewOf<Exec, TA**, LA> a_wide("A", s.m, s.k + pad);
   ViewOf<Exec, TB**, LB> b_wide("B", s.n, s.k + pad);
   ViewOf<Exec, TC**, LC> c("C", s.m, s.n);
@@ -81,8 +82,11 @@ GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
 std::vector<GemmOptions> all_tiles(GemmOptions const& options) {
   std::vector<GemmOptions> all;
   for (auto [m, n, most] :
-       {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)})
+       {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)}) {
     for (int slices = 1; slices <= most; slices *= 2) all.push_back(with_tile(options, m, n, slices));
+    all.push_back(with_tile(options, m, n, 1));
+    all.back().multicast = 2;
+  }
   return all;
 }
 
@@ -96,7 +100,7 @@ TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tile
 
 TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
   for (GemmOptions const& options : all_tiles(hopper))
-    for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}}) {
+    for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}}) {
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
       check_product<fp16_t, fp16_t, float>(s, options);
     }

@@ -97,24 +97,28 @@ struct Atoms : Sizes {
   };
 
   /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
-  /// the matrix it is copied from.
-  template <int Lines, int Cols, bool Transposed = false>
+  /// the matrix it is copied from. Shared: two teams that need the same tile may load half of it each, for both.
+  template <int Lines, int Cols, bool Transposed = false, bool Shared = false>
   struct Boxes {
     static_assert(Cols % line == 0);
     static constexpr int lines = Lines, boxes = Cols / line;
-    static constexpr bool transposed = Transposed;
+    static constexpr bool transposed = Transposed, shared = Shared;
+    /// What one copy brings: a box, or half of it where there is but one to be shared.
+    static constexpr int pieces = Shared && boxes == 1 ? 2 : boxes, piece_lines = Lines * boxes / pieces;
+    static_assert(!Shared || (pieces % 2 == 0 && piece_lines % 8 == 0));
     alignas(1024) unsigned char v[boxes][Lines][line_bytes];
   };
   template <int M, int K>
   struct Left : std::conditional_t<Sizes::left_across, Boxes<K, M, true>, Boxes<M, K>> {};  // (M,K)
   template <int N, int K>
-  struct Right : std::conditional_t<Sizes::right_across, Boxes<K, N, true>, Boxes<N, K>> {};  // (N,K)
+  struct Right : std::conditional_t<Sizes::right_across, Boxes<K, N, true, Sizes::multicast>,
+                                    Boxes<N, K, false, Sizes::multicast>> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Boxes<K, N> {};  // (K,N)
 
   template <class Tile>
   static Source source(MatrixStack const& m) {
-    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines);
+    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::piece_lines);
   }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
@@ -156,15 +160,29 @@ struct Atoms : Sizes {
 
   struct Copy {
     std::uint64_t* full;  // completes when the bytes have landed
+    bool paired;          // with a team that needs the same right tiles
+    int rank;             // in the pair
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to) const {
       int const line0 = static_cast<int>(Tile::transposed ? col : row),
                 across = static_cast<int>(Tile::transposed ? row : col);
+      int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
+      constexpr int a_box = Tile::pieces / Tile::boxes;
+      if constexpr (Tile::shared)
+        if (paired) {
 #pragma unroll
-      for (int box = 0; box < Tile::boxes; ++box)
-        ptx::bulk_load_4d(to.v[box], &source, full, across + box * line, line0, static_cast<int>(plane.inner),
-                          static_cast<int>(plane.outer));
+          for (int i = 0; i < Tile::pieces / 2; ++i) {
+            int const piece = rank * (Tile::pieces / 2) + i, box = piece / a_box, l = piece % a_box * Tile::piece_lines;
+            ptx::bulk_load_4d_multicast(to.v[box][l], &source, full, 3, across + box * line, line0 + l, inner, outer);
+          }
+          return;
+        }
+#pragma unroll
+      for (int piece = 0; piece < Tile::pieces; ++piece) {
+        int const box = piece / a_box, l = piece % a_box * Tile::piece_lines;
+        ptx::bulk_load_4d(to.v[box][l], &source, full, across + box * line, line0 + l, inner, outer);
+      }
     }
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
@@ -180,6 +198,7 @@ struct Atoms : Sizes {
     int group, thread;  // of this consumer warpgroup, of this thread in it
     Staging* staging;
     uint4* exchange;  // the ring, for what other teams send when it is idle
+    int slices;       // teams that share a tile along K
 
     /// Where element i of a thread's share lies in an (M, N) tile.
     template <int M, int N>
@@ -249,8 +268,7 @@ struct Atoms : Sizes {
     /// there.
     template <int M, int N>
     __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
-      int const teams = ptx::cluster_size();
-      if (teams == 1) return true;
+      if (slices == 1) return true;
       constexpr int packs = Accumulator<M, N>::columns / 8, threads = consumers * warpgroup;
       int const rank = ptx::cluster_rank(), at = group * warpgroup + thread;
       ptx::cluster_sync();  // all are done with their rings
@@ -264,7 +282,7 @@ struct Atoms : Sizes {
       }
       ptx::cluster_sync();
       if (rank > 0) return false;
-      for (int other = 0; other < teams - 1; ++other)
+      for (int other = 0; other < slices - 1; ++other)
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
           uint4 const x = exchange[(other * packs + i) * threads + at];

@@ -55,6 +55,16 @@ __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, s
       "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
+/// The same into the same places of all teams of the cluster that `teams` names, bit by bit; each one's barrier at the
+/// place of `barrier` learns of its bytes.
+__device__ __forceinline__ void bulk_load_4d_multicast(void* to, CUtensorMap const* map, std::uint64_t* barrier,
+                                                       std::uint16_t teams, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%4, %5, %6, %7}], [%2], %3;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "h"(teams), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
 __device__ __forceinline__ void bulk_store_4d(CUtensorMap const* map, void const* from, int c0, int c1, int c2,
                                               int c3) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
@@ -69,11 +79,6 @@ __device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_g
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory
-__device__ __forceinline__ int cluster_size() {
-  int n;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-  return n;
-}
 __device__ __forceinline__ int cluster_rank() {
   int n;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
@@ -88,6 +93,10 @@ __device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, 
   std::uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
+}
+/// Arrives at a barrier of another team, or of this one.
+__device__ __forceinline__ void cluster_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void cluster_store(std::uint32_t to, uint4 x) {
   asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)

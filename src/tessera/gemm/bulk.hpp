@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include <tessera/error.hpp>
@@ -77,7 +78,7 @@ GemmProblem bulk_problem(GemmProblem const& p) {
 }
 
 struct GemmBulkChoice {
-  int rows = 0, columns = 0, slices = 1;
+  int rows = 0, columns = 0, slices = 1, multicast = 1;
   double clocks = HUGE_VAL;
 };
 
@@ -90,7 +91,31 @@ constexpr bool has_gemm_bulk_tile(int rows, int columns, bool promoted, bool acr
   return columns != 192 || !(across || own_epilogue);
 }
 
-/// The fastest of the candidates by the clocks in configs.hpp, among those that the caller allows; rows = 0: none.
+/// Clocks that the copy of a line of a tile takes: more where it lies across two of the cache's.
+inline double bulk_line_clocks(MatrixStack const& m) {
+  BulkAccess const access = bulk_access(m);
+  if (!access.direct) return GemmBulkClocks::line(128);  // as it is repacked
+  MatrixStack const lines = access.across ? m.transposed() : m;
+  auto const size = static_cast<std::int64_t>(size_of(m.type));
+  auto const address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(m.data) % 128);
+  return GemmBulkClocks::line(static_cast<int>(std::gcd(std::gcd(address, lines.row_stride * size), 128)));
+}
+
+/// What a configuration takes, by the clocks in configs.hpp.
+inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, double step, int slices, int multicast,
+                               int concurrency) {
+  std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
+  double const tiles = static_cast<double>(p.batch() * gemm_tile_rows(p.m(), tile.rows, multicast)) *
+                       static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
+  double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
+  double const copies = tile.rows * bulk_line_clocks(p.a) + tile.columns * bulk_line_clocks(p.b) / multicast;
+  double const a_tile = std::ceil(static_cast<double>(steps) / slices) * std::fmax(step, copies) +
+                        GemmBulkClocks::store(tile) + GemmBulkClocks::combine(tile, slices);
+  // Teams that share tiles are not persistent: every wave begins anew.
+  return slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
+}
+
+/// The fastest of the candidates among those that the caller allows; rows = 0: none.
 inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
                                        bool own_epilogue) {
   GemmBulkChoice best;
@@ -103,19 +128,13 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
     bool const promoted =
         sum == BulkSum::promoted || (sum == BulkSum::either && (!options.fast_accumulation || tile.columns < 256));
     if (!has_gemm_bulk_tile(tile.rows, tile.columns, promoted, across, own_epilogue)) continue;
-    double const tiles = static_cast<double>(p.batch() * ((p.m() + tile.rows - 1) / tile.rows)) *
-                         static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
     double const step = promoted ? tile.promoted_step : tile.step;
-    for (int slices = 1; slices <= tile.max_slices && slices <= steps; slices *= 2) {
-      if (!allows(options.slices, slices)) continue;
-      double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
-      double const a_tile = std::ceil(static_cast<double>(steps) / slices) * step + GemmBulkClocks::store(tile) +
-                            GemmBulkClocks::combine(tile, slices);
-      // Teams that share tiles are not persistent: every wave begins anew.
-      double const clocks =
-          slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
-      if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, clocks};
-    }
+    for (int multicast : {1, 2})
+      for (int slices = 1; slices <= (multicast > 1 ? 1 : tile.max_slices) && slices <= steps; slices *= 2) {
+        if (!allows(options.slices, slices) || !allows(options.multicast, multicast)) continue;
+        double const clocks = gemm_bulk_clocks(p, tile, step, slices, multicast, concurrency);
+        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, multicast, clocks};
+      }
   }
   return best;
 }
@@ -161,7 +180,7 @@ void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const&
   repack_factors(exec, p);
   auto const run = [&](auto atoms) {
     using Atoms = decltype(atoms);
-    run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices));
+    run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices, plan.multicast));
   };
   constexpr bool own = own_epilogue<Epilogue>;
   if constexpr (sizeof(A) == 2) {

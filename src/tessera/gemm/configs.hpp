@@ -66,7 +66,7 @@ struct GemmBulk : BulkSizes {
   static constexpr int BM = Rows, BN = Columns, BK = 128 / ElementBytes;
   static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
-  static constexpr bool promotes = Promotes;
+  static constexpr bool promotes = Promotes, multicast = true;
 };
 
 /// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are
@@ -85,6 +85,10 @@ struct GemmBulkClocks {
   static constexpr double store(GemmBulkTile const& t) { return t.rows * t.columns / 24.0; }
   static constexpr double combine(GemmBulkTile const& t, int slices) {
     return slices > 1 ? 2800 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
+  }
+  /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
+  static constexpr double line(int aligned) {
+    return aligned < 32 ? 5.1 : (aligned < 64 ? 3.4 : (aligned < 128 ? 2.6 : 1.94));
   }
   /// Multiprocessors that teams of clusters find: four do not fit the rest of every cluster of processors.
   static constexpr double usable(int slices) { return slices > 2 ? 0.87 : 1; }

@@ -8,9 +8,15 @@
 
 namespace tessera::detail {
 
+/// Tiles of `rows` rows over m of them, a multiple of `together`: the last may lie outside.
+constexpr int gemm_tile_rows(std::int64_t m, int rows, int together) {
+  return static_cast<int>((m + std::int64_t(rows) * together - 1) / (std::int64_t(rows) * together)) * together;
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
-/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K.
+/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Where `multicast` is 2,
+/// neighbouring teams work on tiles of one column, one above the other, and may load its B together.
 template <class Atoms, class Epilogue>
 struct GemmKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
@@ -33,20 +39,21 @@ struct GemmKernel {
   typename Atoms::Source a, b;
   typename Atoms::Target c;
   Finish<Compute, Epilogue> finish;
-  int tile_rows, tile_cols, mainloop, slices;
+  int tile_rows, tile_cols, mainloop, slices, multicast;
   std::int64_t planes;
   double flops;
   bool batched_a, batched_b;  // else one matrix serves the whole batch
 
-  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1)
+  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, int teams_together = 1)
       : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
         b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b)),
         c(Atoms::template target<Accumulator>(p.c)),
         finish(p, epilogue),
-        tile_rows(static_cast<int>((p.m() + BM - 1) / BM)),
+        tile_rows(gemm_tile_rows(p.m(), BM, teams_together)),
         tile_cols(static_cast<int>((p.n() + BN - 1) / BN)),
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
         slices(slices_a_tile),
+        multicast(teams_together),
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         batched_a(p.a.inner > 1),
@@ -79,7 +86,9 @@ struct GemmKernel {
   KOKKOS_FUNCTION int share(int slice) const { return slices == 1 ? slice * mainloop : slice * mainloop / slices; }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
-  std::int64_t teams(int concurrency) const { return slices > 1 || tiles() < concurrency ? tiles() : concurrency; }
+  std::int64_t teams(int concurrency) const {
+    return slices > 1 || tiles() < concurrency ? tiles() : concurrency / multicast * multicast;
+  }
 
   KOKKOS_FUNCTION int steps(Stage const*, Tile const& t) const { return t.steps; }
   template <class Copy>

@@ -57,8 +57,10 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
       plan, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason); });
   plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
   plan.slices = choice.slices;
+  plan.multicast = choice.multicast;
   plan.workspace_bytes = bulk_workspace(p);
-  plan.tiles *= choice.slices;
+  plan.tiles = p.batch() * gemm_tile_rows(p.m(), choice.rows, choice.multicast) *
+               ((p.n() + choice.columns - 1) / choice.columns) * choice.slices;
   return plan;
 }
 
