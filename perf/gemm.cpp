@@ -4,6 +4,7 @@
 // Matrix products beside the libraries that are here: gemm/BACKEND/TYPE/VARIANT/MxNxK/IMPLEMENTATION, BxMxNxK for a
 // batch; gemm_random/... of random shapes; gemm_host/... is what one call costs the host.
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -111,6 +112,7 @@ std::vector<Line> default_lines(bool on_host) {
       {{"bf16"}, {"NT"}, {"8191", "2047x2049x2051", "4097x1280x5120"}},
       {{"bf16"}, {"NT"}, {"64x1024x1024x1024", "512x128x128x128"}},
       {{"bf16"}, {"NN", "TN", "TT"}, {"4096", "8192"}},
+      {{"int8"}, {"NT"}, {"8192"}},
       {{"e4m3", "e4m3fast"}, {"NT"}, {"4096", "8192"}},
       {{"tf32", "fp64", "fp32"}, {"NT"}, {"4096"}},
   };
@@ -139,7 +141,7 @@ class Gemm {
   static void add(Session<Exec>& session, std::string const& operation, std::string const& type_name,
                   std::string const& variant, ProductShape const& shape) {
     GemmType const type = gemm_type(type_name);
-    with_type<float, double, bf16_t, fp16_t, e4m3_t>(
+    with_type<float, double, bf16_t, fp16_t, e4m3_t, std::int8_t>(
         type.elements, [&]<class T>() { session.add(gemm_case<Exec, T>(session, operation, type, variant, shape)); });
   }
 
