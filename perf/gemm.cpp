@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <tessera/gemm.hpp>
+#include "support/block_scaled.hpp"
 #include "support/peers.hpp"
 #include "support/plain.hpp"
 #include "support/program.hpp"
@@ -99,6 +100,26 @@ Case gemm_case(Session<Exec>& session, std::string const& operation, GemmType co
   return c;
 }
 
+template <class Exec>
+Case block_scaled_case(Session<Exec>& session, std::string const& operation, ProductShape const& shape) {
+  Case c{operation, "e4m3block", "NT", to_string(shape)};
+  c.work = model::gemm_work(shape.m, shape.n, shape.k, 1, 1, sizeof(bf16_t));
+  c.arithmetic = model::Type::fp8;
+  c.counts_flops = true;
+  c.host_time = operation == "gemm_host";
+  c.implementations = {"tessera"};
+  std::vector<std::string> peers;
+  if (session.arguments().peers) peers = gemm_peers<Exec, e4m3_t>();
+  c.implementations.insert(c.implementations.end(), peers.begin(), peers.end());
+  c.prepare = [&session, shape, peers] {
+    auto const x = block_scaled_operands(session.exec(), shape);
+    std::vector<Implementation> all = {tessera_block_scaled(session.exec(), x)};
+    for (std::string const& peer : peers) all.push_back(block_scaled_peer(peer, session.exec(), x));
+    return all;
+  };
+  return c;
+}
+
 /// What is measured where the command line does not say it: every type of a line in every variant and size of it.
 struct Line {
   std::vector<std::string> types, variants, sizes;
@@ -114,6 +135,7 @@ std::vector<Line> default_lines(bool on_host) {
       {{"bf16"}, {"NN", "TN", "TT"}, {"4096", "8192"}},
       {{"int8"}, {"NT"}, {"8192"}},
       {{"e4m3", "e4m3fast"}, {"NT"}, {"4096", "8192"}},
+      {{"e4m3block"}, {"NT"}, {"8192", "4096x7168x4096"}},
       {{"tf32", "fp64", "fp32"}, {"NT"}, {"4096"}},
   };
 }
@@ -140,6 +162,10 @@ class Gemm {
   template <class Exec>
   static void add(Session<Exec>& session, std::string const& operation, std::string const& type_name,
                   std::string const& variant, ProductShape const& shape) {
+    if (type_name == "e4m3block") {  // in one layout, and one at a time
+      if (variant == "NT" && shape.batch == 1) session.add(block_scaled_case(session, operation, shape));
+      return;
+    }
     GemmType const type = gemm_type(type_name);
     with_type<float, double, bf16_t, fp16_t, e4m3_t, std::int8_t>(
         type.elements, [&]<class T>() { session.add(gemm_case<Exec, T>(session, operation, type, variant, shape)); });

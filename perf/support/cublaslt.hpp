@@ -78,6 +78,8 @@ struct CublasLtProblem {
   std::int64_t batch = 1;  ///< matrices one after the other
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   bool fast_accumulation = false;  ///< of 8-bit floating-point operands
+  /// Of 128 elements of a row of A and of 128x128 of B; both or none.
+  float const *scales_a = nullptr, *scales_b = nullptr;
 
   /// Of alpha and beta.
   cudaDataType_t scale_type() const {
@@ -129,6 +131,17 @@ class CublasLtGemm {
     set(CUBLASLT_MATMUL_DESC_TRANSB, problem_.a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (problem_.a.type == CUDA_R_8F_E4M3 || problem_.a.type == CUDA_R_8F_E5M2)
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(problem_.fast_accumulation));
+    if (problem_.scales_a != nullptr) describe_scales();
+  }
+  void describe_scales() {
+#if CUBLAS_VERSION >= 120900
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.scales_b);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.scales_a);
+#else
+    throw std::runtime_error("this cuBLASLt knows no scales of blocks: it takes CUDA 12.9");
+#endif
   }
   cublasLtMatrixLayout_t layout(CublasLtProblem::Operand const& x) const {
     cublasLtMatrixLayout_t l = nullptr;
