@@ -45,7 +45,10 @@ BlockScaledOperands<Exec> block_scaled_operands(Exec const& exec, ProductShape c
 
 template <class Exec>
 Implementation tessera_block_scaled(Exec const& exec, BlockScaledOperands<Exec> const& x) {
-  return {"tessera", [=] { gemm_block_scaled(exec, x.product.a, x.scales_a, x.product.b, x.scales_b, x.product.c); }};
+  return {"tessera", [=] {
+            gemm_block_scaled(exec, 1, x.product.a, x.scales_a, x.product.b, x.scales_b, 0, x.product.c,
+                              {.op_b = Op::transpose});
+          }};
 }
 
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)

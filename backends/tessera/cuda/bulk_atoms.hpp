@@ -148,8 +148,8 @@ struct Atoms : Sizes {
   template <int M>
   struct RowValues {
     static constexpr std::size_t scratch_bytes = 0;
-    float v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
-    __device__ __forceinline__ explicit RowValues(Math&, float start = 0) : v{start, start} {}
+    Compute v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
+    __device__ __forceinline__ explicit RowValues(Math&, Compute start = 0) : v{start, start} {}
   };
   template <int M, int K>
   struct Rounded {
@@ -238,7 +238,7 @@ struct Atoms : Sizes {
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_all_but(Acc& acc) const {
       ptx::wgmma_wait<Pending>();
-      if constexpr (Pending == 0 || Sizes::take_turns) ptx::pin(acc.r);
+      if constexpr (Pending == 0 || Sizes::take_turns || Sizes::promotes) ptx::pin(acc.r);
     }
     /// The two consumers take turns at the tensor cores: one multiplies while the other does its row work.
     template <class F>
@@ -263,6 +263,24 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void add(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
 #pragma unroll
       for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) to.r[i] += from.r[i];
+    }
+    /// to(i, j) += from(i, j) * rows(i) * cols[j / 64]
+    template <int M, int N>
+    __device__ __forceinline__ void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows,
+                                               Compute const* cols, Accumulator<M, N>& to) const {
+      using Acc = Accumulator<M, N>;
+#pragma unroll
+      for (int g = 0; g < Acc::columns / 64; ++g)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          Compute const col = Acc::by_rows || group == 0 ? cols[g] : cols[N / 64 - Acc::columns / 64 + g];
+          Compute const scale = rows.v[h] * col;
+#pragma unroll
+          for (int i = g * 32 + h * 2; i < (g + 1) * 32; i += 4) {
+            to.r[i] += from.r[i] * scale;
+            to.r[i + 1] += from.r[i + 1] * scale;
+          }
+        }
     }
     /// Teams that share a tile along K send their accumulators to the first of them, which adds them in order: true
     /// there.
@@ -302,6 +320,12 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
 #pragma unroll
       for (int h = 0; h < 2; ++h) f(first.v[h], rest.v[h]...);
+    }
+    /// f(value, row) by every thread that has a part in the row
+    template <int M, class F>
+    __device__ __forceinline__ void each_row(RowValues<M>& rows, F const& f) const {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) f(rows.v[h], row<M, 128>(h * 2));
     }
     template <int M, class F>
     __device__ __forceinline__ void once_per_row(RowValues<M> const& rows, F const& f) const {

@@ -277,6 +277,19 @@ struct Atoms : Sizes {
       TESSERA_UNROLL
       for (int i = 0; i < RowValues<M>::rows; ++i) f(first.v[i], rest.v[i]...);
     }
+    /// to(i, j) += from(i, j) * rows(i) * cols[j / 64]
+    template <int M, int N>
+    KOKKOS_FUNCTION void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows, Compute const* cols,
+                                    Accumulator<M, N>& to) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { to.v[i][j] += from.v[i][j] * rows.v[i] * cols[col(j) / 64]; });
+    }
+    /// f(value, row) by every thread that has a part in the row
+    template <int M, class F>
+    KOKKOS_FUNCTION void each_row(RowValues<M>& rows, F const& f) const {
+      TESSERA_UNROLL
+      for (int i = 0; i < RowValues<M>::rows; ++i) f(rows.v[i], row(i));
+    }
     /// f(value, row), once for every row of the tile
     template <int M, class F>
     KOKKOS_FUNCTION void once_per_row(RowValues<M> const& rows, F const& f) const {

@@ -33,6 +33,18 @@ struct GemmCoarsened<true, Compute> {
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
+/// With scales for blocks of 128 k: a step is a block or divides it.
+template <bool Host>
+struct GemmBlockScaled {
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 1;
+  static constexpr int thread_rows = 16, thread_cols = 16;
+};
+template <>
+struct GemmBlockScaled<true> {
+  static constexpr int BM = 96, BN = 128, BK = 128, depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
+};
+
 /// Where the large tiles would leave most of the machine idle.
 template <bool Host>
 struct GemmCoarsenedSmall {
@@ -67,6 +79,7 @@ struct GemmBulk : BulkSizes {
   static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr bool promotes = Promotes, multicast = true;
+  static constexpr int parts = Promotes && BN <= 128 ? 2 : 1;  // of fp32 beside the accumulator
 };
 
 /// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are

@@ -13,11 +13,31 @@ constexpr int gemm_tile_rows(std::int64_t m, int rows, int together) {
   return static_cast<int>((m + std::int64_t(rows) * together - 1) / (std::int64_t(rows) * together)) * together;
 }
 
+/// Elements along an index that share a scale.
+inline constexpr int block_extent = 128;
+constexpr std::int64_t block_count(std::int64_t extent) { return (extent + block_extent - 1) / block_extent; }
+
+/// A scale for every 128 elements of a row of A, and for every square of 128 x 128 of B.
+struct BlockScales {
+  MatrixStack a, b;  // (M, K / 128) and (N / 128, K / 128), fp32
+
+  KOKKOS_FORCEINLINE_FUNCTION float row(Plane plane, std::int64_t row, std::int64_t block) const {
+    return row < a.rows ? static_cast<float const*>(a.data)[a.offset(plane, row, block)] : 0.f;
+  }
+  /// Of the block that holds column `col`.
+  KOKKOS_FORCEINLINE_FUNCTION float column(Plane plane, std::int64_t col, std::int64_t block) const {
+    std::int64_t const at = col / block_extent;
+    return at < b.rows ? static_cast<float const*>(b.data)[b.offset(plane, at, block)] : 0.f;
+  }
+};
+struct Unscaled {};
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
 /// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Where `multicast` is 2,
-/// neighbouring teams work on tiles of one column, one above the other, and may load its B together.
-template <class Atoms, class Epilogue>
+/// neighbouring teams work on tiles of one column, one above the other, and may load its B together. With BlockScales,
+/// what a block of K gives is multiplied by its scales before it is added.
+template <class Atoms, class Epilogue, class Scales = Unscaled>
 struct GemmKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
   using Compute = typename Atoms::Compute;
@@ -34,7 +54,8 @@ struct GemmKernel {
   };
   using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
   using Inputs = Streams<Stage>;
-  using Held = Fragments<Accumulator>;
+  static constexpr bool scaled = std::is_same_v<Scales, BlockScales>;
+  using Held = std::conditional_t<scaled, Fragments<Accumulator, Accumulator>, Fragments<Accumulator>>;
 
   typename Atoms::Source a, b;
   typename Atoms::Target c;
@@ -43,8 +64,10 @@ struct GemmKernel {
   std::int64_t planes;
   double flops;
   bool batched_a, batched_b;  // else one matrix serves the whole batch
+  Scales scales;
 
-  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, int teams_together = 1)
+  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, int teams_together = 1,
+             Scales const& block_scales = {})
       : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
         b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b)),
         c(Atoms::template target<Accumulator>(p.c)),
@@ -57,7 +80,8 @@ struct GemmKernel {
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         batched_a(p.a.inner > 1),
-        batched_b(p.b.inner > 1) {
+        batched_b(p.b.inner > 1),
+        scales(block_scales) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
 
@@ -109,24 +133,80 @@ struct GemmKernel {
     in.release();
   }
 
-  /// For tensor cores whose own accumulator keeps fewer bits than fp32.
+  /// One step's products alone.
+  template <class Math, class In>
+  KOKKOS_FORCEINLINE_FUNCTION void begin_part(Math& math, In& in, Accumulator& part, bool add = false) const {
+    Stage const& s = in.acquire();
+    math.multiply(s.a, s.b, part, add);
+  }
+  /// acc += part, when all but the newest Pending products are done.
+  template <int Pending, class Math, class In>
+  KOKKOS_FORCEINLINE_FUNCTION void add_part(Math& math, In& in, Accumulator& part, Accumulator& acc) const {
+    math.template wait_all_but<Pending>(part);
+    in.release();
+    math.add(part, acc);
+  }
+  /// For tensor cores whose own accumulator keeps fewer bits than fp32. Where registers hold two, the products of a
+  /// step run while those of the step before are added.
   template <class Math, class In>
   KOKKOS_FORCEINLINE_FUNCTION void promoted_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
     Accumulator part(math);
     math.clear(acc);
+    if constexpr (Atoms::parts == 2) {
+      Accumulator other(math);
+      begin_part(math, in, part);
+      int k = 0;
+      for (; k + 2 < t.steps; k += 2) {
+        begin_part(math, in, other);
+        add_part<1>(math, in, part, acc);
+        begin_part(math, in, part);
+        add_part<1>(math, in, other, acc);
+      }
+      if (k + 1 < t.steps) {
+        begin_part(math, in, other);
+        add_part<1>(math, in, part, acc);
+        add_part<0>(math, in, other, acc);
+      } else {
+        add_part<0>(math, in, part, acc);
+      }
+    } else {
+      for (int k = 0; k < t.steps; ++k) {
+        begin_part(math, in, part);
+        add_part<0>(math, in, part, acc);
+      }
+    }
+  }
+
+  /// The sum of blocks of K, each times its scales, which are read while its products run.
+  template <class Math, class In>
+  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
+    static_assert(block_extent % BK == 0 && BN % 64 == 0);
+    constexpr int steps_a_block = block_extent / BK, groups = BN / 64;  // of columns with one scale
+    Plane const plane_a{0, batched_a ? t.plane.inner : 0}, plane_b{0, batched_b ? t.plane.inner : 0};
+    Accumulator part(math);
+    typename Atoms::template RowValues<BM> of_rows(math);
+    math.clear(acc);
     for (int k = 0; k < t.steps; ++k) {
-      Stage const& s = in.acquire();
-      math.multiply(s.a, s.b, part, false);
+      int const in_block = (t.first + k) % steps_a_block, block = (t.first + k) / steps_a_block;
+      begin_part(math, in, part, in_block > 0 && k > 0);
+      bool const last = in_block == steps_a_block - 1 || k == t.steps - 1;
+      Compute of_columns[groups];
+      if (last) {
+        math.each_row(of_rows, [&](Compute& x, int row) { x = scales.row(plane_a, t.row + row, block); });
+        for (int g = 0; g < groups; ++g) of_columns[g] = scales.column(plane_b, t.col + g * 64, block);
+      }
       math.template wait_all_but<0>(part);
       in.release();
-      math.add(part, acc);
+      if (last) math.add_scaled(part, of_rows, of_columns, acc);
     }
   }
 
   template <class Math, class In>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
     Accumulator acc(math);
-    if constexpr (requires { requires Atoms::promotes; })
+    if constexpr (scaled)
+      scaled_sum(math, t, in, acc);
+    else if constexpr (requires { requires Atoms::promotes; })
       promoted_sum(math, t, in, acc);
     else
       sum(math, t, in, acc);
