@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <tessera/gemm.hpp>
+#include <tessera/gemm_block_scaled.hpp>
 #include <tessera/quantize.hpp>
 #include "support/data.hpp"
 #include "support/peers.hpp"

@@ -41,7 +41,8 @@ void check_scaled(int m, int n, int k, double beta, GemmOptions options) {
   ViewOf<Exec, TB**, LA> b("B", n, k);
   ViewOf<Exec, TC**, LC> c("C", m, n);
   ViewOf<Exec, float**, LA> sa("scales_a", m, blocks(k)), sb("scales_b", blocks(n), blocks(k));
-  auto const ah = uniform<TA>(a.size(), 1), bh = uniform<TB>(b.size(), 2);
+  auto const ah = uniform<TA>(a.size(), 1);
+  auto const bh = uniform<TB>(b.size(), 2);
   auto const ch = uniform<TC>(c.size(), 3);
   auto const sah = random_scales(sa.size(), 4), sbh = random_scales(sb.size(), 5);
   fill(a, ah), fill(b, bh), fill(c, ch), fill(sa, sah), fill(sb, sbh);

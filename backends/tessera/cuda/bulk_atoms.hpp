@@ -238,7 +238,7 @@ struct Atoms : Sizes {
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_all_but(Acc& acc) const {
       ptx::wgmma_wait<Pending>();
-      if constexpr (Pending == 0 || Sizes::take_turns || Sizes::promotes) ptx::pin(acc.r);
+      if constexpr (Pending == 0 || Sizes::take_turns) ptx::pin(acc.r);
     }
     /// The two consumers take turns at the tensor cores: one multiplies while the other does its row work.
     template <class F>

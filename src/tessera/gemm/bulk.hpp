@@ -109,8 +109,9 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, d
                        static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
   double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
   double const copies = tile.rows * bulk_line_clocks(p.a) + tile.columns * bulk_line_clocks(p.b) / multicast;
-  double const a_tile = std::ceil(static_cast<double>(steps) / slices) * std::fmax(step, copies) +
-                        GemmBulkClocks::store(tile) + GemmBulkClocks::combine(tile, slices);
+  double const a_tile =
+      std::ceil(static_cast<double>(steps) / slices) * std::fmax(step * GemmBulkClocks::wait(multicast), copies) +
+      GemmBulkClocks::store(tile) + GemmBulkClocks::combine(tile, slices);
   // Teams that share tiles are not persistent: every wave begins anew.
   return slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
 }

@@ -133,47 +133,17 @@ struct GemmKernel {
     in.release();
   }
 
-  /// One step's products alone.
-  template <class Math, class In>
-  KOKKOS_FORCEINLINE_FUNCTION void begin_part(Math& math, In& in, Accumulator& part, bool add = false) const {
-    Stage const& s = in.acquire();
-    math.multiply(s.a, s.b, part, add);
-  }
-  /// acc += part, when all but the newest Pending products are done.
-  template <int Pending, class Math, class In>
-  KOKKOS_FORCEINLINE_FUNCTION void add_part(Math& math, In& in, Accumulator& part, Accumulator& acc) const {
-    math.template wait_all_but<Pending>(part);
-    in.release();
-    math.add(part, acc);
-  }
-  /// For tensor cores whose own accumulator keeps fewer bits than fp32. Where registers hold two, the products of a
-  /// step run while those of the step before are added.
+  /// For tensor cores whose own accumulator keeps fewer bits than fp32.
   template <class Math, class In>
   KOKKOS_FORCEINLINE_FUNCTION void promoted_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
     Accumulator part(math);
     math.clear(acc);
-    if constexpr (Atoms::parts == 2) {
-      Accumulator other(math);
-      begin_part(math, in, part);
-      int k = 0;
-      for (; k + 2 < t.steps; k += 2) {
-        begin_part(math, in, other);
-        add_part<1>(math, in, part, acc);
-        begin_part(math, in, part);
-        add_part<1>(math, in, other, acc);
-      }
-      if (k + 1 < t.steps) {
-        begin_part(math, in, other);
-        add_part<1>(math, in, part, acc);
-        add_part<0>(math, in, other, acc);
-      } else {
-        add_part<0>(math, in, part, acc);
-      }
-    } else {
-      for (int k = 0; k < t.steps; ++k) {
-        begin_part(math, in, part);
-        add_part<0>(math, in, part, acc);
-      }
+    for (int k = 0; k < t.steps; ++k) {
+      Stage const& s = in.acquire();
+      math.multiply(s.a, s.b, part, false);
+      math.template wait_all_but<0>(part);
+      in.release();
+      math.add(part, acc);
     }
   }
 
@@ -188,7 +158,8 @@ struct GemmKernel {
     math.clear(acc);
     for (int k = 0; k < t.steps; ++k) {
       int const in_block = (t.first + k) % steps_a_block, block = (t.first + k) / steps_a_block;
-      begin_part(math, in, part, in_block > 0 && k > 0);
+      Stage const& s = in.acquire();
+      math.multiply(s.a, s.b, part, in_block > 0 && k > 0);
       bool const last = in_block == steps_a_block - 1 || k == t.steps - 1;
       Compute of_columns[groups];
       if (last) {
