@@ -41,7 +41,7 @@ struct Atoms : Sizes {
   struct Right : Lines<N, K> {};  // (N,K)
 
   template <class Tile>
-  static Source source(MatrixStack const& m) {
+  static Source source(MatrixStack const& m, int = 1) {
     return {m, bulk_copyable(m)};
   }
   template <class>

@@ -103,9 +103,9 @@ struct Atoms : Sizes {
     static_assert(Cols % line == 0);
     static constexpr int lines = Lines, boxes = Cols / line;
     static constexpr bool transposed = Transposed, shared = Shared;
-    /// What one copy brings: a box, or half of it where there is but one to be shared.
-    static constexpr int pieces = Shared && boxes == 1 ? 2 : boxes, piece_lines = Lines * boxes / pieces;
-    static_assert(!Shared || (pieces % 2 == 0 && piece_lines % 8 == 0));
+    /// A team's share of a tile loaded by two: half of the boxes, or half of the one.
+    static constexpr int share_boxes = boxes > 1 ? boxes / 2 : 1, share_lines = boxes > 1 ? Lines : Lines / 2;
+    static_assert(!Shared || (share_boxes * share_lines * 2 == Lines * boxes && share_lines % 8 == 0));
     alignas(1024) unsigned char v[boxes][Lines][line_bytes];
   };
   template <int M, int K>
@@ -117,8 +117,8 @@ struct Atoms : Sizes {
   struct RightTransposed : Boxes<K, N> {};  // (K,N)
 
   template <class Tile>
-  static Source source(MatrixStack const& m) {
-    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::piece_lines);
+  static Source source(MatrixStack const& m, int teams_together = 1) {
+    return tensor_map(Tile::transposed ? m.transposed() : m, teams_together > 1 ? Tile::share_lines : Tile::lines);
   }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
@@ -168,21 +168,19 @@ struct Atoms : Sizes {
       int const line0 = static_cast<int>(Tile::transposed ? col : row),
                 across = static_cast<int>(Tile::transposed ? row : col);
       int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
-      constexpr int a_box = Tile::pieces / Tile::boxes;
       if constexpr (Tile::shared)
         if (paired) {
 #pragma unroll
-          for (int i = 0; i < Tile::pieces / 2; ++i) {
-            int const piece = rank * (Tile::pieces / 2) + i, box = piece / a_box, l = piece % a_box * Tile::piece_lines;
+          for (int i = 0; i < Tile::share_boxes; ++i) {
+            int const box = Tile::boxes > 1 ? rank * Tile::share_boxes + i : 0,
+                      l = Tile::boxes > 1 ? 0 : rank * Tile::share_lines;
             ptx::bulk_load_4d_multicast(to.v[box][l], &source, full, 3, across + box * line, line0 + l, inner, outer);
           }
           return;
         }
 #pragma unroll
-      for (int piece = 0; piece < Tile::pieces; ++piece) {
-        int const box = piece / a_box, l = piece % a_box * Tile::piece_lines;
-        ptx::bulk_load_4d(to.v[box][l], &source, full, across + box * line, line0 + l, inner, outer);
-      }
+      for (int box = 0; box < Tile::boxes; ++box)
+        ptx::bulk_load_4d(to.v[box], &source, full, across + box * line, line0, inner, outer);
     }
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,

@@ -151,7 +151,7 @@ struct Atoms : Sizes {
   using Source = MatrixStack;
   using Target = MatrixStack;
   template <class Tile>
-  static Source source(MatrixStack const& m) {
+  static Source source(MatrixStack const& m, int = 1) {
     return m;
   }
   template <class Tile>

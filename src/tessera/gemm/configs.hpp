@@ -79,6 +79,8 @@ struct GemmBulk : BulkSizes {
   static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr bool promotes = Promotes, multicast = true;
+  /// One consumer adds while the other multiplies: products of both at a time end at the same time.
+  static constexpr bool take_turns = Promotes;
 };
 
 /// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are

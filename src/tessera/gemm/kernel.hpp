@@ -69,7 +69,7 @@ struct GemmKernel {
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, int teams_together = 1,
              Scales const& block_scales = {})
       : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
-        b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b)),
+        b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b, teams_together)),
         c(Atoms::template target<Accumulator>(p.c)),
         finish(p, epilogue),
         tile_rows(gemm_tile_rows(p.m(), BM, teams_together)),
@@ -140,33 +140,45 @@ struct GemmKernel {
     math.clear(acc);
     for (int k = 0; k < t.steps; ++k) {
       Stage const& s = in.acquire();
-      math.multiply(s.a, s.b, part, false);
-      math.template wait_all_but<0>(part);
+      math.turn([&] {
+        math.multiply(s.a, s.b, part, false);
+        math.template wait_all_but<0>(part);
+      });
       in.release();
       math.add(part, acc);
     }
   }
 
-  /// The sum of blocks of K, each times its scales, which are read while its products run.
+  /// The sum of blocks of K, each times its scales, which are read a block ahead.
   template <class Math, class In>
   KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
     static_assert(block_extent % BK == 0 && BN % 64 == 0);
     constexpr int steps_a_block = block_extent / BK, groups = BN / 64;  // of columns with one scale
+    using RowScales = typename Atoms::template RowValues<BM>;
     Plane const plane_a{0, batched_a ? t.plane.inner : 0}, plane_b{0, batched_b ? t.plane.inner : 0};
+    auto const read_scales = [&](int block, RowScales& of_rows, Compute(&of_columns)[groups]) {
+      math.each_row(of_rows, [&](Compute& x, int row) { x = scales.row(plane_a, t.row + row, block); });
+      for (int g = 0; g < groups; ++g) of_columns[g] = scales.column(plane_b, t.col + g * 64, block);
+    };
     Accumulator part(math);
-    typename Atoms::template RowValues<BM> of_rows(math);
+    RowScales of_rows(math), next_rows(math);
+    Compute of_columns[groups], next_columns[groups];
+    int const end = (t.first + t.steps + steps_a_block - 1) / steps_a_block;
+    read_scales(t.first / steps_a_block, next_rows, next_columns);
     math.clear(acc);
     for (int k = 0; k < t.steps; ++k) {
       int const in_block = (t.first + k) % steps_a_block, block = (t.first + k) / steps_a_block;
-      Stage const& s = in.acquire();
-      math.multiply(s.a, s.b, part, in_block > 0 && k > 0);
-      bool const last = in_block == steps_a_block - 1 || k == t.steps - 1;
-      Compute of_columns[groups];
-      if (last) {
-        math.each_row(of_rows, [&](Compute& x, int row) { x = scales.row(plane_a, t.row + row, block); });
-        for (int g = 0; g < groups; ++g) of_columns[g] = scales.column(plane_b, t.col + g * 64, block);
+      bool const first = in_block == 0 || k == 0, last = in_block == steps_a_block - 1 || k == t.steps - 1;
+      if (first) {
+        of_rows = next_rows;
+        for (int g = 0; g < groups; ++g) of_columns[g] = next_columns[g];
+        if (block + 1 < end) read_scales(block + 1, next_rows, next_columns);
       }
-      math.template wait_all_but<0>(part);
+      Stage const& s = in.acquire();
+      math.turn([&] {
+        math.multiply(s.a, s.b, part, !first);
+        math.template wait_all_but<0>(part);
+      });
       in.release();
       if (last) math.add_scaled(part, of_rows, of_columns, acc);
     }
@@ -182,7 +194,7 @@ struct GemmKernel {
     else
       sum(math, t, in, acc);
     if (!math.join(acc)) return;
-    finish(math, acc, t.plane, t.row, t.col);
+    finish.template operator()<BM, BN>(math, acc, t.plane, t.row, t.col);
     math.store(acc, c, t.plane, t.row, t.col);
   }
 };

@@ -78,26 +78,28 @@ struct Finish {
     return x;
   }
 
-  /// A tile whose first element is (row, col) of C and which may hang over its edges.
-  template <class Math, class Accumulator>
+  /// A tile of Rows x Cols whose first element is (row, col) of C and which may hang over its edges.
+  template <int Rows, int Cols, class Math, class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Plane plane, std::int64_t row,
                                               std::int64_t col) const {
     int const rows = held(c.rows - row), cols = held(c.cols - col);
-    if (beta != Compute(0))
-      visit_scalar<Compute>(c.type, [&](auto tag) {
-        auto const* const from = static_cast<typename decltype(tag)::type const*>(c.data) + c.offset(plane, row, col);
-        math.for_each(acc, [&](Compute& x, int i, int j) {
-          x *= alpha;
-          if (i < rows && j < cols) x += beta * Compute(from[i * c.row_stride + j * c.col_stride]);
-        });
+    if (beta != Compute(0)) {
+      math.for_each(acc, [&](Compute& x, int i, int j) {
+        x *= alpha;
+        if (i < rows && j < cols) x += beta * read<Compute>(c, c.offset(plane, row + i, col + j));
       });
-    else if (alpha != Compute(1))
+    } else if (alpha != Compute(1)) {
       math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
+    }
     if constexpr (own_epilogue<Epilogue>) {
       epilogue::Gathered<Epilogue> gathered{};
-      math.for_each(acc, [&](Compute& x, int i, int j) {
-        if (i < rows && j < cols) x = user(x, plane, row + i, col + j, gathered);
-      });
+      // Without conditions what the epilogue reads is on its way for many elements at a time.
+      if (rows >= Rows && cols >= Cols)
+        math.for_each(acc, [&](Compute& x, int i, int j) { x = user(x, plane, row + i, col + j, gathered); });
+      else
+        math.for_each(acc, [&](Compute& x, int i, int j) {
+          if (i < rows && j < cols) x = user(x, plane, row + i, col + j, gathered);
+        });
       finish_gathering(gathered);
     }
   }
