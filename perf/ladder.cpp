@@ -56,7 +56,7 @@ Case ladder_case(Session<Exec>& session, std::string const& variant, Extents con
   std::vector<Algorithm> rungs;
   for (Algorithm const algorithm : steps()) {
     bool const runs =
-        algorithm == Algorithm::tensor_core ? sizeof(T) == 8 : algorithm != Algorithm::hopper || sizeof(T) == 2;
+        algorithm == Algorithm::tensor_core ? sizeof(T) != 4 : algorithm != Algorithm::hopper || sizeof(T) == 2;
     if (runs && (!session.on_host || algorithm <= Algorithm::coarsened)) rungs.push_back(algorithm);
   }
   for (Algorithm const algorithm : rungs) c.implementations.push_back(name(algorithm));

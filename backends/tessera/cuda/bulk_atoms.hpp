@@ -3,12 +3,11 @@
 #ifndef TESSERA_CUDA_BULK_ATOMS_HPP
 #define TESSERA_CUDA_BULK_ATOMS_HPP
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cstddef>
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/cuda/rounding.hpp>
 #include <tessera/cuda/tensor_map.hpp>
 #include <tessera/cuda/wgmma.hpp>
 
@@ -31,30 +30,6 @@ template <>
 struct Factor<e5m2_t> : ptx::E5m2 {};
 template <>
 struct Factor<float> : ptx::Tf32 {};
-
-/// Two neighbours of a row, rounded.
-template <class T>
-struct alignas(2 * sizeof(T)) Pair {
-  T low, high;
-};
-template <class T>
-__device__ __forceinline__ Pair<T> rounded_pair(float low, float high) {
-  if constexpr (std::is_same_v<T, bf16_t>) {
-    __nv_bfloat162 const x = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<Pair<T> const*>(&x);
-  } else if constexpr (std::is_same_v<T, fp16_t>) {
-    __half2 const x = __floats2half2_rn(low, high);
-    return *reinterpret_cast<Pair<T> const*>(&x);
-  } else {
-    return {T(low), T(high)};
-  }
-}
-/// The same as the bits of a register; T has 16 bits.
-template <class T>
-__device__ __forceinline__ std::uint32_t packed_pair(float low, float high) {
-  Pair<T> const x = rounded_pair<T>(low, high);
-  return *reinterpret_cast<std::uint32_t const*>(&x);
-}
 
 template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {
