@@ -16,8 +16,8 @@ enum class Algorithm : std::uint8_t {
   naive,        ///< one thread an element of C, neighbouring threads along the index that is not contiguous
   coalesced,    ///< the same, along the contiguous index
   tiled,        ///< tiles of A and B shared through team scratch, one element of C a thread
-  coarsened,    ///< many elements of C a thread, in registers; a SIMD micro-kernel on a CPU
-  tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up; fp64; not chosen by automatic yet)
+  coarsened,    ///< many elements of C a thread, in registers; on sm_80 fp32 by asynchronous copies; SIMD on a CPU
+  tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up): fp64, bf16, fp16, tf32
   hopper,       ///< asynchronous bulk copies and warpgroup matrix products, warp-specialised (sm_90a)
 };
 
@@ -36,8 +36,9 @@ struct GemmOptions {
   /// 8-bit operands may be summed in the tensor cores' own accumulator, which keeps some 14 bits, where that is faster;
   /// otherwise its sums of 128 products are added in fp32.
   bool fast_accumulation = false;
-  /// gemm_workspace_size() bytes in the memory of the execution space, aligned to 16: with them a fast algorithm
-  /// copies operands first whose addresses or strides it cannot read. Not to be touched before the product is done.
+  /// gemm_workspace_size() bytes in the memory of the execution space, aligned to 16: with them hopper and, for 16-bit
+  /// types, tensor_core copy operands first whose addresses or strides they cannot read. Not to be touched before the
+  /// product is done.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}

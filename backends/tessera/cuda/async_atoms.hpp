@@ -7,104 +7,73 @@
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
-#include <tessera/cuda/mma.hpp>
-#include <tessera/cuda/ptx.hpp>
+#include <tessera/cuda/async_products.hpp>
+#include <tessera/cuda/async_tiles.hpp>
+#include <tessera/cuda/rounding.hpp>
 
-// Ampere's atoms (sm_80 and up), so far for fp64: tiles in padded lines of shared memory filled by asynchronous copies,
-// products of warps on the tensor cores. Warps form a grid of warp_rows x warp_cols, each with a rectangle of the
-// accumulator in registers.
+// Ampere's atoms (sm_80 and up): tiles in shared memory filled by asynchronous copies, products of warps, on the tensor
+// cores or, fp32 that may not be rounded, without them. Warps form a grid of warp_rows x warp_cols, each with a
+// rectangle of the accumulator in registers.
 namespace tessera::detail::async {
 
 template <class Element, class Sizes>
 struct Atoms : Sizes {
-  static_assert(std::is_same_v<Element, double>, "the pipeline of asynchronous copies multiplies fp64");
-  using Compute = Element;
+  using Kind = async::Kind<Element, Sizes>;
+  using Compute = typename Kind::template Product<32, 32>::Compute;
   static constexpr bool asynchronous = true;
-  static constexpr int team_threads = 32 * Sizes::warp_rows * Sizes::warp_cols;
+  static constexpr int warps = Sizes::warp_rows * Sizes::warp_cols, team_threads = 32 * warps;
   static constexpr bool clips_rows = true;
 
-  struct Source {
+  using Source = async::Source;
+  struct Target {
     MatrixStack m;
-    bool packs;  // contiguous along a tile's lines, in multiples of 16 bytes
+    bool packs;  // four elements of a row can be stored at once
   };
-  using Target = MatrixStack;
 
-  /// Lines with a gap behind each, so that equal places of four lines lie in different banks.
-  template <int Lines_, int Cols>
-  struct Lines {
-    static constexpr int lines = Lines_, cols = Cols, pitch = Cols + 4;
-    alignas(16) Element v[lines][pitch];
-  };
   template <int M, int K>
-  struct Left : Lines<M, K> {};  // (M,K)
+  struct Left : Kind::template Tile<M, K, Sizes::left_across> {};  // (M,K)
   template <int N, int K>
-  struct Right : Lines<N, K> {};  // (N,K)
+  struct Right : Kind::template Tile<N, K, Sizes::right_across> {};  // (N,K)
 
   template <class Tile>
   static Source source(MatrixStack const& m, int = 1) {
-    return {m, bulk_copyable(m)};
+    return {m, bulk_copyable(Tile::transposed ? m.transposed() : m)};
   }
   template <class>
   static Target target(MatrixStack const& m) {
-    return m;
+    auto const size = static_cast<std::int64_t>(size_of(m.type)), pack = size < 4 ? 4 * size : 16;
+    auto const fits = [&](std::int64_t extent, std::int64_t stride) {
+      return extent <= 1 || stride * size % pack == 0;
+    };
+    bool const packs = m.col_stride == 1 && reinterpret_cast<std::uintptr_t>(m.data) % pack == 0 &&
+                       fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) && fits(m.outer, m.outer_stride);
+    return {m, packs};
   }
 
   struct Math;
 
   template <int M, int N>
   struct Accumulator {
-    static constexpr std::size_t scratch_bytes = 0;
     static constexpr int warp_m = M / Sizes::warp_rows, warp_n = N / Sizes::warp_cols;
-    static constexpr int rows = warp_m / 16, cols = warp_n / 8;
-    Compute r[rows][cols][4];  // a grid of 16 x 8 accumulators of mma.sync
+    using Product = typename Kind::template Product<warp_m, warp_n>;
+    Product product;
+    /// Fragments of a step that is multiplied while those of the next are on their way: a row of left ones is followed
+    /// by that of the next step as soon as it is done, of right ones there are two sets.
+    typename Product::Lefts left;
+    typename Product::Rights right[2];
+
+    // The store goes through lines of scratch, a part of a warp's rectangle at a time. Eight elements more than there
+    // are keep the writes of eight lines free of bank conflicts.
+    static constexpr int pitch = warp_n + 8;
+    static constexpr std::size_t scratch_bytes = sizeof(Compute) * warps * Product::part_lines * pitch;
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
 
-  struct Copy {
-    int thread;
-
-    template <class Tile>
-    __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
-                                               Tile& to) const {
-      MatrixStack const& m = source.m;
-      int const lines = held(m.rows - row, Tile::lines), cols = held(m.cols - col, Tile::cols);
-      Element const* const from = static_cast<Element const*>(m.data) + m.offset(plane, row, col);
-      constexpr int size = static_cast<int>(sizeof(Element));
-      if (source.packs) {
-        constexpr int pack = 16 / size, packs = Tile::cols / pack;
-        static_assert(Tile::lines * packs % team_threads == 0);
-        static_assert(team_threads % packs == 0);
-        int const c = thread % packs * pack, l = thread / packs;
-        int const in_line = held((cols - c) * size, 16);
-        Element const* next = from + l * m.row_stride + c;
-#pragma unroll
-        for (int i = 0; i < Tile::lines; i += team_threads / packs) {
-          int const bytes = l + i < lines ? in_line : 0;
-          ptx::copy_async<16>(&to.v[l + i][c], bytes > 0 ? next : from, bytes);
-          next += team_threads / packs * m.row_stride;
-        }
-      } else {
-        bool const along_cols = m.col_stride == 1;
-#pragma unroll 4
-        for (int e = thread; e < Tile::lines * Tile::cols; e += team_threads) {
-          int const l = along_cols ? e / Tile::cols : e % Tile::lines,
-                    c = along_cols ? e % Tile::cols : e / Tile::lines;
-          bool const inside = l < lines && c < cols;
-          ptx::copy_async<size>(&to.v[l][c], inside ? from + l * m.row_stride + c * m.col_stride : from,
-                                inside ? size : 0);
-        }
-      }
-    }
-
-   private:
-    template <class T>
-    __device__ __forceinline__ static int held(T rest, int most) {
-      return rest < 0 ? 0 : (rest < most ? static_cast<int>(rest) : most);
-    }
-  };
+  using Copy = TileCopy<Element, team_threads>;
 
   struct Math {
     int thread;
+    void* ring;  // of stages: free when the last of them has been multiplied
 
     __device__ __forceinline__ int lane() const { return thread % 32; }
     /// Where this warp's rectangle begins.
@@ -117,18 +86,37 @@ struct Atoms : Sizes {
       return thread / 32 % Sizes::warp_cols * Accumulator<M, N>::warp_n;
     }
 
+    /// The last step of a stage stays in registers, to be multiplied while the first fragments of the next stage are on
+    /// their way: a warp that comes from the barrier has work at once.
     template <int M, int N, int K>
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
-      if (!add) {
+      using Product = typename Accumulator<M, N>::Product;
+      constexpr int steps = K / Product::step;
+      static_assert(K % Product::step == 0 && steps % 2 == 0, "two sets of right fragments take turns");
+      typename Product::template Loads<Left<M, K>, Right<N, K>> const loads(a, b, row<M, N>(), col<M, N>(), lane());
+      // A loop that is run once or not at all: a plain branch would become a selection of every element in every step.
+      int clears = add ? 0 : 1;
+      asm volatile("" : "+r"(clears));
+#pragma unroll 1
+      for (; clears > 0; --clears) {
         clear(acc);
-        // A branch, not a selection of every element in every step, which would wait for the products before.
+        acc.left = {};  // the step before the first
+        acc.right[1] = {};
         asm volatile("");
       }
-      sweep<M, N, K>(a, b, acc);
+#pragma unroll
+      for (int k = 0; k < steps; ++k) advance(acc, loads, k);
     }
-    template <int, class Acc>
-    __device__ __forceinline__ void wait_all_but(Acc&) const {}
+    template <int Pending, int M, int N>
+    __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
+      using Product = typename Accumulator<M, N>::Product;
+      if constexpr (Pending == 0) {
+        acc.product.prepare(acc.right[1]);
+#pragma unroll
+        for (int i = 0; i < Product::rows; ++i) acc.product.multiply_row(acc.left, acc.right[1], i);
+      }
+    }
     template <class Acc>
     __device__ __forceinline__ bool join(Acc&) const {
       return true;  // a tile has one team
@@ -139,55 +127,78 @@ struct Atoms : Sizes {
     }
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
-      for_each(acc, [](Compute& x, int, int) { x = 0; });
+      acc.product.for_each(0, [](Compute& x, int, int) { x = 0; });
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
-      int const row0 = row<M, N>() + lane() / 4, col0 = col<M, N>() + lane() % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
-#pragma unroll
-        for (int j = 0; j < Accumulator<M, N>::cols; ++j)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) f(acc.r[i][j][e], row0 + i * 16 + e / 2 * 8, col0 + j * 8 + e % 2);
+      int const row0 = row<M, N>(), col0 = col<M, N>();
+      acc.product.for_each(lane(), [&](Compute& x, int i, int j) { f(x, row0 + i, col0 + j); });
     }
+    /// Any type, address and strides: a part at a time through the ring, from where the warp that wrote it stores row
+    /// after row, four elements a lane.
     template <int M, int N>
-    __device__ __forceinline__ void store(Accumulator<M, N>& acc, Target const& m, Plane plane, std::int64_t row0,
-                                          std::int64_t col0) const {
-      int const rows = m.rows - row0 < M ? static_cast<int>(m.rows - row0) : M;
-      int const cols = m.cols - col0 < N ? static_cast<int>(m.cols - col0) : N;
-      visit_scalar<Compute>(m.type, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, col0);
-        for_each(acc, [&](Compute& x, int i, int j) {
-          if (i < rows && j < cols) to[i * m.row_stride + j * m.col_stride] = T(x);
+    __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                          std::int64_t row0, std::int64_t col0) const {
+      using Acc = Accumulator<M, N>;
+      using Product = typename Acc::Product;
+      constexpr int pitch = Acc::pitch;
+      Compute* const lines = static_cast<Compute*>(ring) + thread / 32 * Product::part_lines * pitch;
+      ptx::named_sync(0, team_threads);  // all warps have read the last stage
+#pragma unroll
+      for (int part = 0; part < Product::parts; ++part) {
+        __syncwarp();  // the part before is stored
+        acc.product.for_part(part, lane(), [&](Compute const* from, int line, int col) {
+          Pack<Compute, Product::run> some;
+#pragma unroll
+          for (int e = 0; e < Product::run; ++e) some[e] = from[e];
+          store_pack(lines + line * pitch + col, some);
         });
-      });
+        __syncwarp();
+        visit_scalar<Compute>(target.m.type, [&](auto tag) {
+          store_lines<typename decltype(tag)::type, Product, Acc::warp_n>(target, plane, row0 + row<M, N>(),
+                                                                          col0 + col<M, N>(), part, lines);
+        });
+      }
     }
 
    private:
-    /// 16 k at a time; a row of fragments is on its way to registers while the one before is multiplied.
-    template <int M, int N, int K>
-    __device__ __forceinline__ void sweep(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc) const {
-      using Acc = Accumulator<M, N>;
-      int const g = lane() / 4, t = lane() % 4, row0 = row<M, N>() + g, col0 = col<M, N>() + g;
-      auto const load_left = [&](int step, double(&to)[8]) {
+    /// The products of the step before k, and under them the fragments of step k.
+    template <int M, int N, class Loads>
+    __device__ __forceinline__ static void advance(Accumulator<M, N>& acc, Loads const& loads, int k) {
+      constexpr int rows = Accumulator<M, N>::Product::rows, rights = Loads::rights;
+      auto& now = acc.right[(k + 1) % 2];
+      auto& next = acc.right[k % 2];
+      acc.product.prepare(now);
 #pragma unroll
-        for (int q = 0; q < 8; ++q)
-          to[q] = a.v[row0 + step % Acc::rows * 16 + q % 2 * 8][step / Acc::rows * 16 + q / 2 * 4 + t];
-      };
-      double left[2][8], right[Acc::cols][4];
-      load_left(0, left[0]);
+      for (int i = 0; i < rows; ++i) {
 #pragma unroll
-      for (int step = 0; step < K / 16 * Acc::rows; ++step) {
-        if (step % Acc::rows == 0)
+        for (int j = i * rights / rows; j < (i + 1) * rights / rows; ++j) loads.right(k, j, next);
+        acc.product.multiply_row(acc.left, now, i);
+        loads.left(k, i, acc.left);
+      }
+    }
+    /// Rows of a part, from a warp's rectangle of Width columns at (row0, col0).
+    template <class T, class Product, int Width>
+    __device__ __forceinline__ void store_lines(Target const& target, Plane plane, std::int64_t row0, std::int64_t col0,
+                                                int part, Compute const* lines) const {
+      constexpr int count = 4, across = Width / count, pitch = Width + 8;
+      MatrixStack const& m = target.m;
+      int const c = lane() % across * count;
+      auto const inside = m.cols - col0 - c;
+      if (inside <= 0) return;
+#pragma unroll 1
+      for (int line = lane() / across; line < Product::part_lines; line += 32 / across) {
+        std::int64_t const r = row0 + Product::row_of(part, line);
+        if (r >= m.rows) continue;
+        T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0 + c);
+        Pack<T, count> const some = rounded<T>(load_pack<count>(lines + line * pitch + c));
+        if (target.packs && inside >= count) {
+          store_pack(to, some);
+        } else {
 #pragma unroll
-          for (int j = 0; j < Acc::cols; ++j)
-#pragma unroll
-            for (int q = 0; q < 4; ++q) right[j][q] = b.v[col0 + j * 8][step / Acc::rows * 16 + q * 4 + t];
-        if (step + 1 < K / 16 * Acc::rows) load_left(step + 1, left[(step + 1) % 2]);
-#pragma unroll
-        for (int j = 0; j < Acc::cols; ++j) ptx::mma(acc.r[step % Acc::rows][j], left[step % 2], right[j]);
+          for (int e = 0; e < count; ++e)
+            if (e < inside) to[e * m.col_stride] = some[e];
+        }
       }
     }
   };

@@ -3,12 +3,11 @@
 #ifndef TESSERA_CUDA_BULK_ATOMS_HPP
 #define TESSERA_CUDA_BULK_ATOMS_HPP
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cstddef>
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/cuda/rounding.hpp>
 #include <tessera/cuda/tensor_map.hpp>
 #include <tessera/cuda/wgmma.hpp>
 
@@ -37,48 +36,6 @@ struct Factor<std::int8_t> : ptx::Int8 {};
 /// What the tensor cores add up in.
 template <class Element>
 using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
-
-template <class T, class Compute>
-__device__ __forceinline__ T rounded(Compute x) {
-  if constexpr (std::is_same_v<T, bf16_t>) {
-    __nv_bfloat16 const y = __float2bfloat16_rn(x);
-    return *reinterpret_cast<T const*>(&y);
-  } else if constexpr (std::is_same_v<T, fp16_t>) {
-    __half const y = __float2half_rn(x);
-    return *reinterpret_cast<T const*>(&y);
-  } else if constexpr (float_type<T> && sizeof(T) == 1) {
-    std::uint16_t const pair = ptx::narrow_pair(Factor<T>{}, x, 0);
-    return *reinterpret_cast<T const*>(&pair);
-  } else {
-    return T(x);
-  }
-}
-/// Two neighbours of a row, rounded.
-template <class T>
-struct alignas(2 * sizeof(T)) Pair {
-  T low, high;
-};
-template <class T, class Compute>
-__device__ __forceinline__ Pair<T> rounded_pair(Compute low, Compute high) {
-  if constexpr (std::is_same_v<T, bf16_t>) {
-    __nv_bfloat162 const x = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<Pair<T> const*>(&x);
-  } else if constexpr (std::is_same_v<T, fp16_t>) {
-    __half2 const x = __floats2half2_rn(low, high);
-    return *reinterpret_cast<Pair<T> const*>(&x);
-  } else if constexpr (float_type<T> && sizeof(T) == 1) {
-    std::uint16_t const x = ptx::narrow_pair(Factor<T>{}, low, high);
-    return *reinterpret_cast<Pair<T> const*>(&x);
-  } else {
-    return {T(low), T(high)};
-  }
-}
-/// The same as the bits of a register; T has 16 bits.
-template <class T>
-__device__ __forceinline__ std::uint32_t packed_pair(float low, float high) {
-  Pair<T> const x = rounded_pair<T>(low, high);
-  return *reinterpret_cast<std::uint32_t const*>(&x);
-}
 
 template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {

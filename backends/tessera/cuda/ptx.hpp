@@ -128,17 +128,21 @@ __device__ __forceinline__ void store_matrix_x4(std::uint32_t to, std::uint32_t 
 }
 
 // ---- asynchronous copies of single elements and packs (sm_80): groups of them complete in order
-/// `bytes` of the Size bytes at `from`, zeros behind them.
+/// Size bytes: 16, through L2 alone, or 4 or 8.
 template <int Size>
-__device__ __forceinline__ void copy_async(void* to, void const* from, int bytes) {
+__device__ __forceinline__ void copy_async(void* to, void const* from) {
   if constexpr (Size == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(Size),
-                 "r"(bytes)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(Size)
                  : "memory");
+}
+/// The same, or where it is not `inside`, Size zeros and no read; `from` is an address of the operand all the same.
+template <int Size>
+__device__ __forceinline__ void copy_async_inside(void* to, void const* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(Size),
+               "r"(inside ? Size : 0)
+               : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Pending>

@@ -3,46 +3,71 @@
 #ifndef TESSERA_GEMM_ASYNC_HPP
 #define TESSERA_GEMM_ASYNC_HPP
 
-#include <tessera/gemm/configs.hpp>
-#include <tessera/gemm/kernel.hpp>
-#include <tessera/gemm_plan.hpp>
-#include <tessera/machine.hpp>
+#include <tessera/gemm/bulk.hpp>
 
-// The matrix product on the pipeline of asynchronous copies: fp64 on tensor cores.
+// The matrix product on the pipeline of asynchronous copies: fp64, fp16, bf16 and, rounded to tf32, fp32 on tensor
+// cores; fp32 as it is without them.
 namespace tessera::detail {
 
-/// What keeps a product from this pipeline; nullptr: nothing. Packs that do not fit are copied element by element, so
-/// that any strides will do.
-template <class Exec, class Compute>
-char const* async_gemm_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& p) {
-  if constexpr (!has_async_pipeline<Exec>)
+/// Whether the pipeline multiplies factors of this type.
+constexpr bool async_multiplies(Scalar type) {
+  return type == Scalar::fp64 || type == Scalar::fp32 || type == Scalar::fp16 || type == Scalar::bf16;
+}
+
+/// What keeps a product from this pipeline; nullptr: nothing. Factors of fp32 and fp64 are copied element by element
+/// where packs do not fit, so that any strides will do.
+template <class Exec>
+char const* async_gemm_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& p,
+                                [[maybe_unused]] GemmOptions const& options, [[maybe_unused]] bool tensor_cores) {
+  if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
-  else if constexpr (!std::is_same_v<Compute, double>)
-    return "tensor_core multiplies fp64";
-  else if (!AsyncPipeline<Exec>::runs_on(exec))
-    return "tensor_core needs a device of compute capability 8.0 or more";
-  else
-    return p.k() == 0 ? "there is nothing to multiply" : nullptr;
+  } else {
+    if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
+    if (p.a.type != p.b.type || !async_multiplies(p.a.type))
+      return "tensor_core multiplies fp64, fp32, fp16 and bf16, each with itself";
+    if (p.k() == 0) return "there is nothing to multiply";
+    if (tensor_cores && p.a.type == Scalar::fp32 && !options.allow_tf32)
+      return "tensor_core would round fp32 operands to tf32, which allow_tf32 does not permit";
+    if (size_of(p.a.type) == 2 && options.workspace_bytes < bulk_workspace(p))
+      return "tensor_core reads 16-bit factors in multiples of 16 bytes: others are repacked, for which "
+             "options.workspace is missing or too small (gemm_workspace_size)";
+    return nullptr;
+  }
 }
 
-/// f(atoms) of the large or the small tile.
-template <class Exec, class F>
-void visit_gemm_async(bool small, F const& f) {
-  if (small)
-    f(AsyncAtoms<Exec, double, GemmAsyncSmall>{});
-  else
-    f(AsyncAtoms<Exec, double, GemmAsync>{});
+/// f(atoms) of the large or the small tile. With an epilogue of the caller's, who compiles them, the large one only.
+template <class Exec, class T, bool TensorCores, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
+void visit_gemm_async_tile(bool small, F const& f) {
+  if constexpr (!OwnEpilogue)
+    if (small) return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, true, LeftAcross, RightAcross>>{});
+  f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, false, LeftAcross, RightAcross>>{});
 }
 
-/// Apart, so that the library holds instances.
-template <class Exec, class Epilogue>
-void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& p,
+/// The same with the layouts of a problem's factors.
+template <class Exec, class T, bool TensorCores, bool OwnEpilogue, class F>
+void visit_gemm_async(GemmProblem const& p, bool small, F const& f) {
+  if constexpr (sizeof(T) == 2) {
+    bool const left = bulk_access(p.a).across, right = bulk_access(p.b).across;
+    if (left && right) return visit_gemm_async_tile<Exec, T, TensorCores, true, true, OwnEpilogue>(small, f);
+    if (left) return visit_gemm_async_tile<Exec, T, TensorCores, true, false, OwnEpilogue>(small, f);
+    if (right) return visit_gemm_async_tile<Exec, T, TensorCores, false, true, OwnEpilogue>(small, f);
+  }
+  visit_gemm_async_tile<Exec, T, TensorCores, false, false, OwnEpilogue>(small, f);
+}
+
+/// Runs what the plan says. Apart, so that the library holds instances, each in a source of its own.
+template <class Exec, class T, bool TensorCores, class Epilogue>
+void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& problem,
                     [[maybe_unused]] GemmPlan const& plan, [[maybe_unused]] Epilogue const& epilogue) {
-  if constexpr (has_async_pipeline<Exec>)
-    visit_gemm_async<Exec>(plan.tile_m == GemmAsyncSmall::BM, [&](auto atoms) {
+  if constexpr (has_async_pipeline<Exec>) {
+    using Large = GemmAsync<T, TensorCores, false>;
+    GemmProblem p = bulk_problem<Epilogue>(problem);
+    if constexpr (sizeof(T) == 2) repack_factors(exec, p);
+    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(p, plan.tile_m < Large::BM, [&](auto atoms) {
       using Atoms = decltype(atoms);
       run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue));
     });
+  }
 }
 
 }  // namespace tessera::detail

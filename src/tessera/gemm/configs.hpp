@@ -57,17 +57,47 @@ struct GemmCoarsenedSmall<true> {
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
-/// The pipeline of asynchronous copies, fp64. 64 x 32 elements a warp are 128 registers a thread. Two teams a
-/// multiprocessor, so that one multiplies while the other waits at its barrier: one team of twice the size is slower
-/// (44 to 46 TFLOP/s at 4096³ on an H200).
-struct GemmAsync {
-  static constexpr int BM = 128, BN = 64, BK = 16, depth = 3;
-  static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = 2;
+/// The pipeline of asynchronous copies. Two teams a multiprocessor, so that one multiplies while the other waits at its
+/// barrier: one team of twice the size is slower.
+struct AsyncSizes {
+  static constexpr int depth = 3, teams_at_once = 2, warp_rows = 2, warp_cols = 2;
+  static constexpr bool tensor_cores = true;
+  static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: 16-bit types only
+};
+/// 16 bits, and fp32 rounded to tf32. A warp has 64 x 64 elements, 128 registers a thread, and each matrix load of 512
+/// bytes serves eight products. 128 bytes of K a step: with 64 a barrier comes too often.
+template <class Element, bool TensorCores, bool Small, bool LeftAcross = false, bool RightAcross = false>
+struct GemmAsync : AsyncSizes {
+  static constexpr int BM = 128, BN = 128, BK = 128 / static_cast<int>(sizeof(Element));
+  static constexpr bool left_across = LeftAcross, right_across = RightAcross;
 };
 /// Where the large tiles would leave most of the machine idle.
-struct GemmAsyncSmall {
-  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4;
-  static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = 2;
+template <class Element, bool LeftAcross, bool RightAcross>
+struct GemmAsync<Element, true, true, LeftAcross, RightAcross> : AsyncSizes {
+  static constexpr int BM = 64, BN = 64, BK = 128 / static_cast<int>(sizeof(Element)), depth = 4, teams_at_once = 3;
+  static constexpr bool left_across = LeftAcross, right_across = RightAcross;
+};
+/// 64 x 32 elements of fp64 a warp are 128 registers a thread. Of products with 8 k, two sets of fragments fit beside
+/// them.
+template <>
+struct GemmAsync<double, true, false> : AsyncSizes {
+  static constexpr int BM = 128, BN = 64, BK = 16, mma_k = 8;
+};
+template <>
+struct GemmAsync<double, true, true> : AsyncSizes {
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8;
+};
+/// fp32 without tensor cores, 8 x 16 elements a thread: 6 reads of scratch for 128 products. 16 k a step, since every
+/// copy of a row costs an address.
+template <>
+struct GemmAsync<float, false, false> : AsyncSizes {
+  static constexpr int BM = 128, BN = 128, BK = 16, depth = 4;
+  static constexpr bool tensor_cores = false;
+};
+template <>
+struct GemmAsync<float, false, true> : AsyncSizes {
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, teams_at_once = 4;
+  static constexpr bool tensor_cores = false;
 };
 
 /// A tile of Rows x Columns, 128 bytes of K a step, so many stages that 227 KB are full beside 32 KB for the store.

@@ -20,10 +20,19 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INSTANCES, extern)
                                                                         GemmPlan const&, epilogue::Identity const&);
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INT8_INSTANCE, extern)
 
-#define TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC)                                                                 \
-  EXTERN template void run_gemm_async<EXEC, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \
-                                                                epilogue::Identity const&);
-TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_INSTANCE, extern)
+#define TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, T, TENSOR_CORES)                \
+  EXTERN template void run_gemm_async<EXEC, T, TENSOR_CORES, epilogue::Identity>( \
+      EXEC const&, GemmProblem const&, GemmPlan const&, epilogue::Identity const&);
+#define TESSERA_GEMM_ASYNC_FP64(EXTERN, EXEC) TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, double, true)
+#define TESSERA_GEMM_ASYNC_BF16(EXTERN, EXEC) TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, bf16_t, true)
+#define TESSERA_GEMM_ASYNC_FP16(EXTERN, EXEC) TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, fp16_t, true)
+#define TESSERA_GEMM_ASYNC_TF32(EXTERN, EXEC) TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, float, true)
+#define TESSERA_GEMM_ASYNC_FP32(EXTERN, EXEC) TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, float, false)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_FP64, extern)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_BF16, extern)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_FP16, extern)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_TF32, extern)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_FP32, extern)
 
 #define TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, A, B)                                                                 \
   EXTERN template void run_gemm_bulk<EXEC, A, B, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \

@@ -6,7 +6,6 @@
 #include <string>
 
 #include <tessera/gemm/async.hpp>
-#include <tessera/gemm/bulk.hpp>
 
 namespace tessera::detail {
 
@@ -64,16 +63,32 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   return plan;
 }
 
-/// The plan on the pipeline of asynchronous copies: large tiles where they fill the machine.
-template <class Epilogue, class Exec>
-GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, char const* reason) {
-  bool const small = gemm_tiles(p, GemmAsync::BM, GemmAsync::BN) <
-                     GemmAsync::teams_at_once * std::int64_t{Machine<Exec>::concurrency(exec)};
+/// The plan on the pipeline of asynchronous copies: large tiles where they fill the machine and a team has room for
+/// their stages.
+template <class T, bool TensorCores, class Epilogue, class Exec>
+GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, char const* reason) {
+  using Large = GemmAsync<T, TensorCores, false>;
+  GemmProblem const p = bulk_problem<Epilogue>(problem);
+  constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
   GemmPlan plan;
-  visit_gemm_async<Exec>(small, [&](auto atoms) {
-    plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::tensor_core, reason);
-  });
+  auto const describe = [&](bool small) {
+    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(
+        p, small, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, algorithm, reason); });
+  };
+  describe(gemm_tiles(p, Large::BM, Large::BN) < Machine<Exec>::concurrency(exec));
+  if (plan.scratch_bytes > Machine<Exec>::scratch_limit(exec)) describe(true);
+  if (sizeof(T) == 2) plan.workspace_bytes = bulk_workspace(p);
   return plan;
+}
+template <class Compute, class Epilogue, class Exec>
+GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, bool tensor_cores, char const* reason) {
+  if constexpr (std::is_same_v<Compute, double>)
+    return plan_gemm_async<double, true, Epilogue>(exec, p, reason);
+  else if (size_of(p.a.type) == 2)  // the tiles of both types are the same
+    return plan_gemm_async<bf16_t, true, Epilogue>(exec, p, reason);
+  else
+    return tensor_cores ? plan_gemm_async<float, true, Epilogue>(exec, p, reason)
+                        : plan_gemm_async<float, false, Epilogue>(exec, p, reason);
 }
 
 template <class Exec, class Compute, class Epilogue>
@@ -85,7 +100,7 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
   Algorithm wanted = options.algorithm;
   char const* reason = wanted == Algorithm::automatic ? "the fastest rung that runs here" : "asked for";
   auto const refuse = [&](char const* obstacle) {
-    if (obstacle != nullptr && wanted != Algorithm::automatic && !options.allow_fallback)
+    if (obstacle != nullptr && options.algorithm != Algorithm::automatic && !options.allow_fallback)
       throw Error(ErrorCode::unsupported,
                   std::string("tessera::gemm: algorithm ") + name(wanted) + " cannot run: " + obstacle);
   };
@@ -96,18 +111,30 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
       if constexpr (has_bulk_pipeline<Exec> && !std::is_same_v<Compute, double>)
         return plan_gemm_bulk<Epilogue>(exec, p, options, reason);
     }
-    wanted = Algorithm::coarsened;
+    wanted = Algorithm::tensor_core;
     if (has_bulk_pipeline<Exec> || options.algorithm == Algorithm::hopper) reason = obstacle;
   }
   if (wanted == Algorithm::tensor_core) {
-    char const* const obstacle = async_gemm_obstacle<Exec, Compute>(exec, p);
-    refuse(obstacle);
-    if (obstacle == nullptr) {
-      if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, double>)
-        return plan_gemm_async<Epilogue>(exec, p, reason);
+    char const* obstacle = async_gemm_obstacle(exec, p, options, true);
+    if constexpr (has_async_pipeline<Exec>) {
+      if (obstacle == nullptr) {
+        GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, true, reason);
+        if (plan.scratch_bytes <= Machine<Exec>::scratch_limit(exec)) return plan;
+        obstacle = "tensor_core needs more scratch than this device gives a team";
+      }
+    }
+    if (options.algorithm == Algorithm::tensor_core) {
+      refuse(obstacle);
+      reason = obstacle;
     }
     wanted = Algorithm::coarsened;
-    reason = obstacle;
+  }
+  if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
+    if (wanted == Algorithm::coarsened && p.a.type == Scalar::fp32 &&
+        async_gemm_obstacle(exec, p, options, false) == nullptr) {
+      GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, false, reason);
+      if (plan.scratch_bytes <= Machine<Exec>::scratch_limit(exec)) return plan;
+    }
   }
   if (p.k() == 0 && wanted != Algorithm::naive) {
     wanted = Algorithm::coalesced;

@@ -42,8 +42,12 @@ void run_planned_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& pl
   if constexpr (has_bulk_pipeline<Exec> && bulk_multiplies(scalar_of<A>, scalar_of<B>) &&
                 (!own_epilogue<Epilogue> || compiles_bulk_kernels))
     if (plan.algorithm == Algorithm::hopper) return run_gemm_bulk<Exec, A, B>(exec, p, plan, epilogue);
-  if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, double>)
-    if (plan.algorithm == Algorithm::tensor_core) return run_gemm_async(exec, p, plan, epilogue);
+  if constexpr (has_async_pipeline<Exec> && std::is_same_v<A, B> && async_multiplies(scalar_of<A>)) {
+    if (plan.algorithm == Algorithm::tensor_core) return run_gemm_async<Exec, A, true>(exec, p, plan, epilogue);
+    if constexpr (std::is_same_v<A, float>)  // the portable pipeline has one stage
+      if (plan.algorithm == Algorithm::coarsened && plan.stages > 1)
+        return run_gemm_async<Exec, A, false>(exec, p, plan, epilogue);
+  }
   run_gemm<Exec, Compute>(exec, p, plan, epilogue);
 }
 

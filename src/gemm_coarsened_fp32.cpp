@@ -3,5 +3,5 @@
 #include <tessera/gemm.hpp>
 
 namespace tessera::detail {
-TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_GEMM_ASYNC_INSTANCE)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_GEMM_ASYNC_FP32)
 }  // namespace tessera::detail

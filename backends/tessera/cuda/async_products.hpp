@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_ASYNC_PRODUCTS_HPP
+#define TESSERA_CUDA_ASYNC_PRODUCTS_HPP
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/cuda/async_tiles.hpp>
+#include <tessera/cuda/mma.hpp>
+#include <tessera/portable/pack.hpp>
+
+// What a warp holds of an accumulator, its M x N rectangle, and how it multiplies into it. Each kind names the k of a
+// step and the fragments of a step, Lefts by rows and Rights, how row i of the left and part j of the right ones come
+// from tiles in shared memory, and how a row is multiplied.
+namespace tessera::detail::async {
+
+/// A grid of 16 x 8 accumulators of mma.sync.
+template <class Compute_, int M, int N>
+struct MatrixShare {
+  using Compute = Compute_;
+  static constexpr int rows = M / 16, cols = N / 8;
+  static_assert(is_power_of_two(M) && is_power_of_two(N) && M >= 16 && N >= 16);
+  Compute r[rows][cols][4];
+
+  /// f(element, row, column)
+  template <class F>
+  __device__ __forceinline__ void for_each(int lane, F const& f) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+#pragma unroll
+      for (int j = 0; j < cols; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(r[i][j][e], i * 16 + lane / 4 + e / 2 * 8, j * 8 + lane % 4 * 2 + e % 2);
+  }
+
+  // For the store, in parts of some rows: f(elements, line, column) with `run` elements of a row, which go to a line.
+  static constexpr int parts = rows, part_lines = 16, run = 2;
+  template <class F>
+  __device__ __forceinline__ void for_part(int part, int lane, F const& f) const {
+#pragma unroll
+    for (int j = 0; j < cols; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) f(&r[part][j][h * 2], h * 8 + lane / 4, j * 8 + lane % 4 * 2);
+  }
+  __device__ __forceinline__ static int row_of(int part, int line) { return part * 16 + line; }
+};
+
+/// Elements of 16 and 8 bits, and fp32 rounded to tf32: 32 bytes of K a step, by matrix loads. 16-bit factors may lie
+/// across.
+template <class Element, class Compute, int M, int N>
+struct TensorProduct : MatrixShare<Compute, M, N> {
+  using Share = MatrixShare<Compute, M, N>;
+  static constexpr int step = 32 / static_cast<int>(sizeof(Element));
+  struct Lefts {
+    std::uint32_t v[Share::rows][4];
+  };
+  struct Rights {
+    std::uint32_t v[Share::cols / 2][4];
+  };
+
+  /// The place in a tile of this lane's line for a load of the 16 rows of a factor from `first` on, 32 bytes of K.
+  /// `low_k_first`: of the four matrices, those of lower k come first; else those of lower rows.
+  template <class Tile>
+  __device__ __forceinline__ static std::uint32_t origin(Tile const& tile, int first, int lane, bool low_k_first) {
+    int const row = (low_k_first ? lane / 16 : lane / 8 % 2) * 8, k = low_k_first ? lane / 8 % 2 : lane / 16;
+    return ptx::shared_address(tile.v) +
+           static_cast<std::uint32_t>(Tile::transposed ? Tile::place(k * 8 + lane % 8, (first + row) / 8)
+                                                       : Tile::place(first + row + lane % 8, k));
+  }
+  template <class Tile>
+  __device__ __forceinline__ static void load(std::uint32_t (&v)[4], std::uint32_t at, int rows16, int k) {
+    if constexpr (Tile::transposed)  // 16 rows are two packs, a step is 16 lines
+      ptx::load_matrix_x4_transposed(v, (at ^ (rows16 * 32)) + k * 16 * Tile::pitch);
+    else
+      ptx::load_matrix_x4(v, (at ^ (k * 32)) + rows16 * 16 * Tile::pitch);
+  }
+  template <class Left, class Right>
+  struct Loads {
+    std::uint32_t left_at, right_at;
+    __device__ __forceinline__ Loads(Left const& a, Right const& b, int row, int col, int lane)
+        : left_at(origin(a, row, lane, false)), right_at(origin(b, col, lane, true)) {}
+    __device__ __forceinline__ void left(int k, int i, Lefts& f) const { load<Left>(f.v[i], left_at, i, k); }
+    static constexpr int rights = Share::cols / 2;
+    __device__ __forceinline__ void right(int k, int j, Rights& f) const { load<Right>(f.v[j], right_at, j, k); }
+  };
+
+  /// Before the first row.
+  __device__ __forceinline__ static void prepare(Rights& right) {
+    if constexpr (std::is_same_v<Element, float>) {
+#pragma unroll
+      for (int j = 0; j < Share::cols / 2; ++j)
+#pragma unroll
+        for (std::uint32_t& x : right.v[j]) x = ptx::round_to_tf32(x);
+    }
+  }
+  __device__ __forceinline__ void multiply_row(Lefts& left, Rights const& right, int i) {
+    if constexpr (std::is_same_v<Element, float>) {
+#pragma unroll
+      for (std::uint32_t& x : left.v[i]) x = ptx::round_to_tf32(x);
+    }
+#pragma unroll
+    for (int j = 0; j < Share::cols; ++j)
+      ptx::mma(ScalarTag<Element>{}, this->r[i][j], left.v[i], right.v[j / 2][j % 2 * 2],
+               right.v[j / 2][j % 2 * 2 + 1]);
+  }
+};
+
+/// fp64, Step k a step.
+template <int M, int N, int Step>
+struct DoubleProduct : MatrixShare<double, M, N> {
+  using Share = MatrixShare<double, M, N>;
+  static constexpr int step = Step;
+  struct Lefts {
+    double v[Share::rows][step / 2];
+  };
+  struct Rights {
+    double v[Share::cols][step / 4];
+  };
+
+  template <class Left, class Right>
+  struct Loads {
+    Left const& a;
+    Right const& b;
+    int left_at, right_at;
+    __device__ __forceinline__ Loads(Left const& left, Right const& right, int row, int col, int lane)
+        : a(left),
+          b(right),
+          left_at(Left::place(row + lane / 4, lane % 4 / 2) + lane % 2 * 8),
+          right_at(Right::place(col + lane / 4, lane % 4 / 2) + lane % 2 * 8) {}
+    __device__ __forceinline__ void left(int k, int i, Lefts& f) const {
+#pragma unroll
+      for (int q = 0; q < step / 2; ++q)  // four k are two packs
+        f.v[i][q] = element(a, (left_at ^ ((k * step / 4 + q / 2) * 32)) + (i * 16 + q % 2 * 8) * Left::pitch);
+    }
+    static constexpr int rights = Share::cols;
+    __device__ __forceinline__ void right(int k, int j, Rights& f) const {
+#pragma unroll
+      for (int q = 0; q < step / 4; ++q)
+        f.v[j][q] = element(b, (right_at ^ ((k * step / 4 + q) * 32)) + j * 8 * Right::pitch);
+    }
+    template <class Tile>
+    __device__ __forceinline__ static double element(Tile const& tile, int at) {
+      return *reinterpret_cast<double const*>(tile.v + at);
+    }
+  };
+
+  __device__ __forceinline__ static void prepare(Rights const&) {}
+  __device__ __forceinline__ void multiply_row(Lefts const& left, Rights const& right, int i) {
+#pragma unroll
+    for (int j = 0; j < Share::cols; ++j) ptx::mma(this->r[i][j], left.v[i], right.v[j]);
+  }
+};
+
+/// fp32 without tensor cores, one k a step: 8 x 4 lanes, each with groups of 4 x 4 elements. Lanes that differ in the
+/// lowest bit share rows and those that differ in the next share columns, so that reads of 16 bytes a lane take two
+/// passes through shared memory and not four.
+template <int M, int N>
+struct CoreProduct {
+  using Compute = float;
+  static constexpr int rows = M / 8, cols = N / 4, step = 1;
+  static_assert(M % 32 == 0 && N % 16 == 0);
+  float r[rows][cols];
+  struct Lefts {
+    float v[rows];
+  };
+  struct Rights {
+    float v[cols];
+  };
+
+  __device__ __forceinline__ static int lane_row(int lane) { return lane / 2 % 8; }
+  __device__ __forceinline__ static int lane_col(int lane) { return lane % 2 + lane / 16 * 2; }
+
+  template <class F>
+  __device__ __forceinline__ void for_each(int lane, F const& f) {
+    int const row = lane_row(lane) * 4, col = lane_col(lane) * 4;
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+#pragma unroll
+      for (int j = 0; j < cols; ++j) f(r[i][j], i / 4 * 32 + row + i % 4, j / 4 * 16 + col + j % 4);
+  }
+  // Lines of a part are sorted so that lanes write neighbouring ones.
+  static constexpr int parts = rows / 4, part_lines = 32, run = 4;
+  template <class F>
+  __device__ __forceinline__ void for_part(int part, int lane, F const& f) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+#pragma unroll
+      for (int j = 0; j < cols; j += 4) f(&r[part * 4 + e][j], e * 8 + lane_row(lane), j * 4 + lane_col(lane) * 4);
+  }
+  __device__ __forceinline__ static int row_of(int part, int line) { return part * 32 + line % 8 * 4 + line / 8; }
+
+  template <class Left, class Right>
+  struct Loads {
+    float const *left_at, *right_at;
+    __device__ __forceinline__ Loads(Left const& a, Right const& b, int row, int col, int lane)
+        : left_at(&a.v[0][row + lane_row(lane) * 4]), right_at(&b.v[0][col + lane_col(lane) * 4]) {}
+    __device__ __forceinline__ void left(int k, int i, Lefts& f) const {
+      if (i % 4 == 3)
+        load(left_at + k * Left::pitch + i / 4 * 32, f.v + i - 3);  // of a group, when its last row is done
+    }
+    static constexpr int rights = cols / 4;
+    __device__ __forceinline__ void right(int k, int j, Rights& f) const {
+      load(right_at + k * Right::pitch + j * 16, f.v + j * 4);
+    }
+    __device__ __forceinline__ static void load(float const* from, float* to) {
+      float4 const x = *reinterpret_cast<float4 const*>(from);
+      to[0] = x.x;
+      to[1] = x.y;
+      to[2] = x.z;
+      to[3] = x.w;
+    }
+  };
+
+  __device__ __forceinline__ static void prepare(Rights const&) {}
+  /// Columns there and back: a product shares a factor with the one before it, which saves a read of the register file.
+  __device__ __forceinline__ void multiply_row(Lefts const& left, Rights const& right, int i) {
+#pragma unroll
+    for (int p = 0; p < cols; ++p) {
+      int const j = i % 2 == 0 ? p : cols - 1 - p;
+      r[i][j] += left.v[i] * right.v[j];
+    }
+  }
+};
+
+/// What products of an element are summed in.
+template <class Element>
+using SumOf = std::conditional_t<std::is_integral_v<Element>, std::int32_t,
+                                 std::conditional_t<std::is_same_v<Element, double>, double, float>>;
+
+/// Which of them, and which tiles, an element takes.
+template <class Element, class Sizes>
+struct Kind {
+  template <int M, int N>
+  using Product = TensorProduct<Element, SumOf<Element>, M, N>;
+  template <int Rows, int K, bool Across>
+  using Tile = std::conditional_t<Across, SwizzledTile<Element, K, Rows, true>, SwizzledTile<Element, Rows, K>>;
+};
+template <class Sizes>
+struct Kind<double, Sizes> {
+  template <int M, int N>
+  using Product = DoubleProduct<M, N, Sizes::mma_k>;
+  template <int Rows, int K, bool>
+  using Tile = SwizzledTile<double, Rows, K>;
+};
+template <class Sizes>
+requires(!Sizes::tensor_cores) struct Kind<float, Sizes> {
+  template <int M, int N>
+  using Product = CoreProduct<M, N>;
+  template <int Rows, int K, bool>
+  using Tile = PaddedTile<float, K, Rows>;
+};
+
+}  // namespace tessera::detail::async
+
+#endif

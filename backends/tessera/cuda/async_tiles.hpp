@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_ASYNC_TILES_HPP
+#define TESSERA_CUDA_ASYNC_TILES_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/atoms.hpp>
+#include <tessera/cuda/ptx.hpp>
+#include <tessera/portable/pack.hpp>
+
+// Tiles in shared memory and the asynchronous copies that fill them (sm_80 and up).
+namespace tessera::detail::async {
+
+/// Lines without gaps, their packs of 16 bytes swizzled: pack c of a line lies in place c ^ swizzle(line). Then the
+/// same pack of eight lines lies in all banks, as do two neighbouring packs of lines 0 to 3 and 4 to 7. `Transposed`: a
+/// tile of the transpose of the matrix it is copied from.
+template <class Element, int Lines, int Cols, bool Transposed = false>
+struct SwizzledTile {
+  static constexpr int lines = Lines, cols = Cols, pack = 16 / static_cast<int>(sizeof(Element)), packs = Cols / pack;
+  static constexpr int pitch = packs * 16;  // bytes
+  static constexpr bool transposed = Transposed;
+  static_assert(is_power_of_two(packs) && packs >= 4 && Lines % 8 == 0, "lines of 64 bytes or a larger power of two");
+
+  // Addresses of packs differ by exclusive or, which asks for a base that is a multiple of the pitch.
+  alignas(1024) unsigned char v[Lines * pitch];
+
+  /// The place of a pack in bytes.
+  __device__ __forceinline__ static int place(int line, int p) {
+    int const u = packs >= 8 ? line % 8 : line / 2 % 4;  // lines of 64 bytes are in two halves of the banks
+    int const swizzle = packs >= 8 ? u % 4 * 2 + u / 4 : u % 2 * 2 + u / 2;
+    return line * pitch + ((p ^ swizzle) * 16);
+  }
+  __device__ __forceinline__ Element* at(int line, int col) {
+    return reinterpret_cast<Element*>(v + place(line, col / pack) + col % pack * static_cast<int>(sizeof(Element)));
+  }
+};
+
+/// A line for every k, with a gap behind it: so that eight k of four columns lie in all banks when they are written one
+/// by one. A tile of the transpose, since columns are rows of a factor.
+template <class Element, int K, int Cols>
+struct PaddedTile {
+  static constexpr int lines = K, cols = Cols, pack = 16 / static_cast<int>(sizeof(Element)), packs = Cols / pack;
+  static constexpr int pitch = Cols + pack;  // elements
+  static constexpr bool transposed = true;
+  static_assert(is_power_of_two(packs) && Cols % 32 == 0);
+
+  alignas(1024) Element v[K][pitch];
+
+  __device__ __forceinline__ Element* at(int line, int col) { return &v[line][col]; }
+};
+
+/// A matrix of a stack as tiles are copied from it.
+struct Source {
+  MatrixStack m;
+  bool packs;  // contiguous along a tile's lines, in multiples of 16 bytes
+};
+
+/// The copy of a tile by the threads of a team, side by side where memory is contiguous.
+template <class Element, int Threads>
+struct TileCopy {
+  static constexpr int size = static_cast<int>(sizeof(Element)), pack = 16 / size, warps = Threads / 32;
+  int thread;
+
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to) const {
+    constexpr bool turned = Tile::transposed;
+    MatrixStack const& m = source.m;
+    Part part;
+    part.from = static_cast<Element const*>(m.data) + m.offset(plane, row, col);
+    part.line_stride = turned ? m.col_stride : m.row_stride;
+    part.col_stride = turned ? m.row_stride : m.col_stride;
+    part.lines = held(turned ? m.cols - col : m.rows - row, Tile::lines);
+    part.cols = held(turned ? m.rows - row : m.cols - col, Tile::cols);
+    bool const whole = part.lines == Tile::lines && part.cols == Tile::cols;
+    if (source.packs) {
+      if (whole)
+        copy_packs(part, to);
+      else
+        copy_edge(part, to);
+    } else if constexpr (size >= 4) {
+      if (part.col_stride == 1)
+        copy_along(part, to);
+      else if (whole && part.line_stride == 1)
+        copy_across<true>(part, to);
+      else
+        copy_across<false>(part, to);
+    }
+  }
+
+ private:
+  /// What a tile takes of a matrix, as lines and columns of the tile.
+  struct Part {
+    Element const* from;
+    std::int64_t line_stride, col_stride;
+    int lines, cols;  // inside
+  };
+
+  __device__ __forceinline__ static int held(std::int64_t rest, int most) {
+    return rest < most ? static_cast<int>(rest) : most;
+  }
+
+  template <class Tile>
+  __device__ __forceinline__ void copy_packs(Part const& part, Tile& to) const {
+    constexpr int packs = Tile::packs, at_once = Threads / packs;
+    static_assert(Threads % packs == 0 && Tile::lines % at_once == 0);
+    int const c = thread % packs * pack, l = thread / packs;
+    Element const* next = part.from + l * part.line_stride + c;
+#pragma unroll
+    for (int i = 0; i < Tile::lines; i += at_once) {
+      ptx::copy_async<16>(to.at(l + i, c), next);
+      next += at_once * part.line_stride;
+    }
+  }
+  /// Packs that hang over an edge are read by elements: what follows the last of them may be no memory. Plain stores
+  /// will do, since the barrier before a stage is used orders them too.
+  template <class Tile>
+  __device__ __forceinline__ void copy_edge(Part const& part, Tile& to) const {
+#pragma unroll 1
+    for (int p = thread; p < Tile::lines * Tile::packs; p += Threads) {
+      int const l = p / Tile::packs, c = p % Tile::packs * pack, inside = l < part.lines ? part.cols - c : 0;
+      Element const* const from = part.from + l * part.line_stride + c;
+      if (inside >= pack) {
+        ptx::copy_async<16>(to.at(l, c), from);
+      } else {
+        Pack<Element, pack> some{};
+#pragma unroll
+        for (int e = 0; e < pack; ++e)
+          if (e < inside) some[e] = from[e];
+        store_pack(to.at(l, c), some);
+      }
+    }
+  }
+  /// Element by element along lines.
+  template <class Tile>
+  __device__ __forceinline__ void copy_along(Part const& part, Tile& to) const {
+#pragma unroll 4
+    for (int e = thread; e < Tile::lines * Tile::cols; e += Threads)
+      copy_element(part, e / Tile::cols, e % Tile::cols, to);
+  }
+  /// Element by element across lines, eight lines and four columns a warp: they lie in all banks. `Inside`: the tile is
+  /// whole, and lines follow each other in memory.
+  template <bool Inside, class Tile>
+  __device__ __forceinline__ void copy_across(Part const& part, Tile& to) const {
+    constexpr int col_warps = warps < Tile::cols / 4 ? warps : Tile::cols / 4, line_warps = warps / col_warps;
+    static_assert(Tile::cols % (4 * col_warps) == 0 && Tile::lines % (8 * line_warps) == 0);
+    int const warp = thread / 32, lane = thread % 32;
+    int const l = warp / col_warps * 8 + lane % 8, c = warp % col_warps * 4 + lane / 8;
+    if constexpr (Inside) {
+      Element const* next = part.from + c * part.col_stride + l;
+#pragma unroll
+      for (int j = 0; j < Tile::cols; j += 4 * col_warps) {
+#pragma unroll
+        for (int i = 0; i < Tile::lines; i += 8 * line_warps) ptx::copy_async<size>(to.at(l + i, c + j), next + i);
+        next += 4 * col_warps * part.col_stride;
+      }
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < Tile::cols; j += 4 * col_warps)
+#pragma unroll 2
+        for (int i = 0; i < Tile::lines; i += 8 * line_warps) copy_element(part, l + i, c + j, to);
+    }
+  }
+  template <class Tile>
+  __device__ __forceinline__ void copy_element(Part const& part, int l, int c, Tile& to) const {
+    bool const inside = l < part.lines && c < part.cols;
+    ptx::copy_async_inside<size>(to.at(l, c),
+                                 inside ? part.from + l * part.line_stride + c * part.col_stride : part.from, inside);
+  }
+};
+
+}  // namespace tessera::detail::async
+
+#endif

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The algorithms that have a pipeline of their own on some machines, for each of its types, at the edges of its tiles.
+// Elsewhere another algorithm stands in, and the bounds are the same.
+#include <tessera/gemm.hpp>
+
+#include "product.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+/// One element; one step of K and less; one off a tile on every side; several tiles, K no multiple of a pack.
+constexpr Product products[] = {{1, 1, 1},    {3, 65, 7},    {64, 64, 64},  {65, 63, 17},
+                                {63, 1, 129}, {130, 72, 48}, {67, 129, 65}, {70, 66, 131}};
+
+template <class Exec, class T, class TC>
+void check_edges(GemmOptions const& options) {
+  for (Product p : products)
+    for (auto [ta, tb] :
+         {std::pair(false, true), std::pair(false, false), std::pair(true, true), std::pair(true, false)})
+      for (auto [pad, begin] : {std::pair(0, 0), std::pair(3, 1), std::pair(16, 8)}) {
+        p.transpose_a = ta, p.transpose_b = tb, p.pad = pad, p.begin = begin;
+        p.alpha = pad == 0 ? 1 : 1.5;
+        p.beta = pad == 3 ? 0.5 : 0;
+        check_product<Exec, T, TC>(p, options);
+      }
+}
+
+/// So many matrices that their tiles fill a machine: then tiles are large.
+template <class Exec, class T, class TC>
+void check_large(GemmOptions const& options) {
+  for (auto [ta, tb] : {std::pair(false, true), std::pair(true, false)})
+    for (Product p : {Product{129, 127, 35, 70}, Product{128, 136, 72, 70}}) {
+      p.transpose_a = ta, p.transpose_b = tb;
+      check_product<Exec, T, TC>(p, options);
+      p.pad = 5, p.beta = -1, p.one_b = true;
+      check_product<Exec, T, TC>(p, options);
+    }
+}
+
+constexpr GemmOptions tensor_core{.algorithm = Algorithm::tensor_core};
+constexpr GemmOptions tf32{.algorithm = Algorithm::tensor_core, .allow_tf32 = true};
+constexpr GemmOptions coarsened{.algorithm = Algorithm::coarsened};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core multiplies fp64 in every layout, from any address", Exec, fp64_id) {
+  check_edges<Exec, double, double>(tensor_core);
+  check_large<Exec, double, double>(tensor_core);
+}
+TEST_CASE_TEMPLATE_APPLY(fp64_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core multiplies bf16 in every layout, from any address", Exec, bf16_id) {
+  check_edges<Exec, bf16_t, bf16_t>(tensor_core);
+  check_large<Exec, bf16_t, bf16_t>(tensor_core);
+}
+TEST_CASE_TEMPLATE_APPLY(bf16_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core multiplies fp16 in every layout, from any address", Exec, fp16_id) {
+  check_edges<Exec, fp16_t, float>(tensor_core);
+  check_large<Exec, fp16_t, fp16_t>(tensor_core);
+}
+TEST_CASE_TEMPLATE_APPLY(fp16_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core rounds fp32 factors to tf32 where that is allowed", Exec, tf32_id) {
+  check_edges<Exec, float, float>(tf32);
+  check_large<Exec, float, float>(tf32);
+  // A number of 11 bits and one beside it that tf32 does not have: to nearest, ties away from zero.
+  ViewOf<Exec, float**> a("A", 4, 4), b("B", 4, 4), c("C", 4, 4);
+  std::vector<float> ah(16), ones(16);
+  for (int i = 0; i < 4; ++i) ones[i * 5] = 1;
+  float const step = std::ldexp(1.f, -10);
+  ah = {1 + step, 1 + step * 0.5f, 1 + step * 0.49f, 1 + step * 1.5f, NAN, INFINITY, -INFINITY, -0.f};
+  ah.resize(16);
+  fill(a, ah), fill(b, ones);
+  gemm(Exec{}, 1, a, b, 0, c, tf32);
+  auto const out = values(c);
+  for (int i = 0; i < 4; ++i) CHECK(std::fabs(out[i] - ah[i]) <= step / 2);
+  for (int i = 4; i < 8; ++i) CHECK(std::isnan(out[i]));
+  fill(b, ones);
+}
+TEST_CASE_TEMPLATE_APPLY(tf32_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("coarsened multiplies fp32 as it is in every layout, from any address", Exec, fp32_id) {
+  check_edges<Exec, float, float>(coarsened);
+  check_large<Exec, float, float>(coarsened);
+}
+TEST_CASE_TEMPLATE_APPLY(fp32_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened store every type, with any strides", Exec, stores_id) {
+  for (Product p : {Product{70, 133, 40}, Product{64, 132, 64}})
+    for (int const pad : {0, 4, 3}) {
+      p.pad = pad;
+      p.beta = pad == 4 ? 0.5 : 0;
+      check_product<Exec, bf16_t, float>(p, tensor_core);
+      check_product<Exec, bf16_t, fp16_t>(p, tensor_core);
+      check_product<Exec, fp16_t, bf16_t>(p, tensor_core);
+      check_product<Exec, fp16_t, e4m3_t>(p, tensor_core);
+      check_product<Exec, bf16_t, e5m2_t>(p, tensor_core);
+      check_product<Exec, float, bf16_t>(p, tf32);
+      check_product<Exec, float, fp16_t>(p, coarsened);
+      check_product<Exec, float, e4m3_t>(p, coarsened);
+      p.c_by_columns = true;
+      check_product<Exec, double, double>(p, tensor_core);
+      check_product<Exec, bf16_t, bf16_t>(p, tensor_core);
+      check_product<Exec, float, float>(p, coarsened);
+      p.c_by_columns = false;
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(stores_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("the plan says which types run on tensor cores", Exec, types_id) {
+  if (!has_tensor_cores<Exec>()) return;
+  auto const plan = [](auto a, auto b, GemmOptions const& options) {
+    using C = std::conditional_t<std::is_same_v<decltype(a), double>, double, float>;
+    ViewOf<Exec, decltype(a)**> av("A", 64, 64);
+    ViewOf<Exec, decltype(b)**> bv("B", 64, 64);
+    ViewOf<Exec, C**> cv("C", 64, 64);
+    return gemm_plan(Exec{}, 1, av, bv, 0, cv, options);
+  };
+  CHECK(plan(1.0, 1.0, {}).algorithm == Algorithm::tensor_core);  // the fastest there is for fp64
+  for (GemmPlan const& p : {plan(1.0, 1.0, tensor_core), plan(bf16_t(), bf16_t(), tensor_core),
+                            plan(fp16_t(), fp16_t(), tensor_core), plan(1.f, 1.f, tf32)})
+    CHECK(p.algorithm == Algorithm::tensor_core);
+  CHECK(plan(1.f, 1.f, coarsened).stages > 1);
+  GemmPlan const exact = plan(1.f, 1.f, tensor_core), mixed = plan(bf16_t(), 1.f, tensor_core);
+  CHECK(exact.algorithm == Algorithm::coarsened);
+  CHECK_MESSAGE(contains(exact.reason, "allow_tf32"), exact.reason);
+  CHECK(mixed.algorithm == Algorithm::coarsened);
+  CHECK_MESSAGE(contains(mixed.reason, "each with itself"), mixed.reason);
+
+  ViewOf<Exec, bf16_t**> odd("A", 64, 63), odd_b("B", 64, 63);
+  ViewOf<Exec, float**> c("C", 64, 64);
+  GemmOptions options = tensor_core;
+  options.op_b = Op::transpose;
+  CHECK(contains(gemm_plan(Exec{}, 1, odd, odd_b, 0, c, options).reason, "options.workspace"));
+  options.workspace_bytes = gemm_workspace_size(Exec{}, 1, odd, odd_b, 0, c, options);
+  CHECK(options.workspace_bytes >= 2 * 64 * 64 * sizeof(bf16_t));
+  options.allow_fallback = false;
+  options.workspace_bytes = 0;
+  error_of([&] { gemm(Exec{}, 1, odd, odd_b, 0, c, options); }, ErrorCode::unsupported);
+}
+TEST_CASE_TEMPLATE_APPLY(types_id, Spaces);
