@@ -211,7 +211,11 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) f(acc.r[i], row<M, N>(i), col<M, N>(i));
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) {
+        // What f reads is on its way for so many elements at a time: for all of them there are not registers enough.
+        if (i % 32 == 0) ptx::keep_order();
+        f(acc.r[i], row<M, N>(i), col<M, N>(i));
+      }
     }
     /// to += from
     template <int M, int N>

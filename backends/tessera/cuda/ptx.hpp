@@ -111,6 +111,9 @@ __device__ __forceinline__ void let_next_grid_start() {
 /// The kernels before this one in its stream are done, and what they wrote is seen.
 __device__ __forceinline__ void wait_for_grids_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+/// The compiler moves no access to memory from one side to the other.
+__device__ __forceinline__ void keep_order() { asm volatile("" ::: "memory"); }
+
 // ---- registers and matrix stores
 template <int Count>
 __device__ __forceinline__ void take_registers() {

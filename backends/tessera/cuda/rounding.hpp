@@ -15,6 +15,13 @@
 // Rounding to narrow types by the machine's own instructions, two elements at a time: the same bits as T(x).
 namespace tessera::detail {
 
+/// Whether the machine rounds to 8 bits by itself.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+inline constexpr bool rounds_to_8_bits = true;
+#else
+inline constexpr bool rounds_to_8_bits = false;
+#endif
+
 /// Two neighbours of a row, rounded.
 template <class T>
 struct alignas(2 * sizeof(T)) Pair {
@@ -28,7 +35,7 @@ __device__ __forceinline__ Pair<T> rounded_pair(Compute low, Compute high) {
   } else if constexpr (std::is_same_v<T, fp16_t>) {
     __half2 const x = __floats2half2_rn(low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
-  } else if constexpr (float_type<T> && sizeof(T) == 1) {
+  } else if constexpr (rounds_to_8_bits && float_type<T> && sizeof(T) == 1) {
     using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
     std::uint16_t const x = ptx::narrow_pair(Kind{}, low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
