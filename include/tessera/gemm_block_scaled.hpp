@@ -46,7 +46,8 @@ BlockScales block_scales(GemmProblem const& p, ScalesA const& a_view, ScalesB co
 ///
 /// A, B and C are Views as gemm() takes them, A and B of e4m3_t or e5m2_t, C of float, fp16_t, bf16_t, e4m3_t or
 /// e5m2_t. @param scales_a float, (M, ⌈K/128⌉), and @param scales_b float, (⌈N/128⌉, ⌈K/128⌉), whatever options.op_a
-/// and op_b are, with the batch first where A or B has one. Asynchronous on `exec`, without fence or allocation.
+/// and op_b are, with the batch first where A or B has one. Asynchronous on `exec`, without fence or allocation;
+/// options.workspace is as large as gemm_workspace_size() has it for the same operands.
 /// @throws Error as gemm() does, and {extent} where scales do not fit, {unsupported} where options ask for an algorithm
 /// other than automatic, coarsened or hopper and refuse another.
 template <detail::execution_space Exec, detail::view A, detail::view ScalesA, detail::view B, detail::view ScalesB,
