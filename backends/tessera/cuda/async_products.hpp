@@ -223,11 +223,16 @@ struct CoreProduct {
   }
 };
 
+/// What products of an element are summed in.
+template <class Element>
+using SumOf = std::conditional_t<std::is_integral_v<Element>, std::int32_t,
+                                 std::conditional_t<std::is_same_v<Element, double>, double, float>>;
+
 /// Which of them, and which tiles, an element takes.
 template <class Element, class Sizes>
 struct Kind {
   template <int M, int N>
-  using Product = TensorProduct<Element, float, M, N>;
+  using Product = TensorProduct<Element, SumOf<Element>, M, N>;
   template <int Rows, int K, bool Across>
   using Tile = std::conditional_t<Across, SwizzledTile<Element, K, Rows, true>, SwizzledTile<Element, Rows, K>>;
 };

@@ -61,17 +61,20 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   return plan;
 }
 
-/// The plan on the pipeline of asynchronous copies: large tiles where they fill the machine.
+/// The plan on the pipeline of asynchronous copies: large tiles where they fill the machine and a team has room for
+/// their stages.
 template <class T, bool TensorCores, class Epilogue, class Exec>
 GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, char const* reason) {
   using Large = GemmAsync<T, TensorCores, false>;
   GemmProblem const p = bulk_problem<Epilogue>(problem);
-  bool const small = gemm_tiles(p, Large::BM, Large::BN) < Large::teams_at_once * Machine<Exec>::concurrency(exec);
+  constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
   GemmPlan plan;
-  visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(p, small, [&](auto atoms) {
-    plan = describe_gemm<decltype(atoms), Epilogue>(
-        exec, p, TensorCores ? Algorithm::tensor_core : Algorithm::coarsened, reason);
-  });
+  auto const describe = [&](bool small) {
+    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(
+        p, small, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, algorithm, reason); });
+  };
+  describe(gemm_tiles(p, Large::BM, Large::BN) < Machine<Exec>::concurrency(exec));
+  if (plan.scratch_bytes > Machine<Exec>::scratch_limit(exec)) describe(true);
   if (sizeof(T) == 2) plan.workspace_bytes = bulk_workspace(p);
   return plan;
 }
@@ -110,18 +113,26 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
     if (has_bulk_pipeline<Exec> || options.algorithm == Algorithm::hopper) reason = obstacle;
   }
   if (wanted == Algorithm::tensor_core) {
-    char const* const obstacle = async_gemm_obstacle(exec, p, options, true);
-    if (options.algorithm == Algorithm::tensor_core) refuse(obstacle);
-    if (obstacle == nullptr) {
-      if constexpr (has_async_pipeline<Exec>) return plan_gemm_async<Compute, Epilogue>(exec, p, true, reason);
+    char const* obstacle = async_gemm_obstacle(exec, p, options, true);
+    if constexpr (has_async_pipeline<Exec>) {
+      if (obstacle == nullptr) {
+        GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, true, reason);
+        if (plan.scratch_bytes <= Machine<Exec>::scratch_limit(exec)) return plan;
+        obstacle = "tensor_core needs more scratch than this device gives a team";
+      }
+    }
+    if (options.algorithm == Algorithm::tensor_core) {
+      refuse(obstacle);
+      reason = obstacle;
     }
     wanted = Algorithm::coarsened;
-    if (options.algorithm == Algorithm::tensor_core) reason = obstacle;
   }
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
     if (wanted == Algorithm::coarsened && p.a.type == Scalar::fp32 &&
-        async_gemm_obstacle(exec, p, options, false) == nullptr)
-      return plan_gemm_async<Compute, Epilogue>(exec, p, false, reason);
+        async_gemm_obstacle(exec, p, options, false) == nullptr) {
+      GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, false, reason);
+      if (plan.scratch_bytes <= Machine<Exec>::scratch_limit(exec)) return plan;
+    }
   }
   if (p.k() == 0 && wanted != Algorithm::naive) {
     wanted = Algorithm::coalesced;
