@@ -47,10 +47,9 @@ Implementation step(Exec const& exec, GemmOperands<Exec, T, T> const& x, Algorit
 }
 
 template <class Exec, class T>
-Case ladder_case(Session<Exec>& session, std::string const& variant, Extents const& shape) {
-  std::int64_t const m = shape[0], n = shape[1], k = shape[2];
+Case ladder_case(Session<Exec>& session, std::string const& variant, ProductShape const& shape) {
   Case c{"ladder", name(scalar_of<T>), check_gemm_variant(variant), to_string(shape)};
-  c.work = model::gemm_work(m, n, k, sizeof(T), sizeof(T), sizeof(T));
+  c.work = model::gemm_work(shape.m, shape.n, shape.k, sizeof(T), sizeof(T), sizeof(T));
   c.arithmetic = model::type_from_string(c.type);
   c.counts_flops = true;
   std::vector<Algorithm> rungs;
@@ -62,8 +61,8 @@ Case ladder_case(Session<Exec>& session, std::string const& variant, Extents con
   for (Algorithm const algorithm : rungs) c.implementations.push_back(name(algorithm));
   std::vector<std::string> const peers = session.arguments().peers ? gemm_peers<Exec, T>() : std::vector<std::string>();
   c.implementations.insert(c.implementations.end(), peers.begin(), peers.end());
-  c.prepare = [&session, variant, m, n, k, rungs, peers] {
-    auto const x = gemm_operands<Exec, T>(session.exec(), variant, m, n, k);
+  c.prepare = [&session, variant, shape, rungs, peers] {
+    auto const x = gemm_operands<Exec, T>(session.exec(), variant, shape);
     std::vector<Implementation> all;
     for (Algorithm const algorithm : rungs) all.push_back(step<Exec, T>(session.exec(), x, algorithm));
     for (std::string const& peer : peers) all.push_back(gemm_peer<Exec, T>(peer, session.exec(), x));
@@ -77,9 +76,10 @@ struct Ladder {
   void operator()(Session<Exec>& session) const {
     for (std::string const& type : session.types({"fp32"}, {"fp32", "fp64", "bf16"}))
       for (std::string const& variant : session.variants({type == "bf16" ? "NT" : "NN"}))
-        for (Extents const& shape : parse_extents(session.sizes({"256", "512"}, {"2048", "4096"}), 3))
-          with_type<float, double, bf16_t, fp16_t>(
-              type, [&]<class T>() { session.add(ladder_case<Exec, T>(session, variant, shape)); });
+        for (Extents const& e : parse_extents(session.sizes({"256", "512"}, {"2048", "4096"}), 3))
+          with_type<float, double, bf16_t, fp16_t>(type, [&]<class T>() {
+            session.add(ladder_case<Exec, T>(session, variant, {1, e[0], e[1], e[2]}));
+          });
   }
 };
 

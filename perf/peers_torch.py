@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+GROUPS = (248, 776, 1272, 1800, 2296, 2824, 3320, 3848)  # rows of A in each group; older kernels want multiples of 8
+LAUNCH = 20e-6  # seconds: launched from Python, a call looks longer by this
 
 
 class Timer:
@@ -57,12 +59,13 @@ class Timer:
                 run()
         return captured.replay
 
-    def median(self, run):
+    def median(self, run, memory):
+        """memory: bounds it, so that warm caches would change what is measured."""
         for _ in range(3):
             run()
         estimate = self.once(run, 1)
         calls, launch = 1, run
-        if self.cuda and estimate < 40e-6:  # launched from Python, 20 µs of work look like more
+        if self.cuda and estimate < (20e-6 if memory else 100e-6) + LAUNCH:
             calls = 20
             launch = self.graph(run, calls)
         elif not self.cuda:
@@ -74,17 +77,35 @@ class Timer:
 
 
 def gemm_cases(cuda):
-    sizes = [(n, n, n) for n in ((1024, 2048, 4096, 8192) if cuda else (512, 1024))]
-    if cuda:
-        sizes += [(64, 8192, 8192), (256, 8192, 8192), (2048, 28672, 8192), (4096, 8192, 28672), (4097, 1280, 5120),
-                  (2047, 2049, 2051)]
-    for name in ("bf16", "fp16", "fp32", "fp64") if cuda else ("fp32", "fp64", "bf16"):
-        for m, n, k in sizes:
-            def prepare(m=m, n=n, k=k, dtype=TYPES[name], **_):
-                a, b = random(m, k, dtype), random(n, k, dtype)
-                c = torch.empty(m, n, dtype=dtype, device=a.device)
-                return lambda: torch.mm(a, b.t(), out=c)
-            yield f"gemm/{{}}/{name}/NT/{m}x{n}x{k}/torch", {"flops": 2.0 * m * n * k}, prepare
+    cube = lambda *sizes: [(1, n, n, n) for n in sizes]
+    large = cube(4096, 8192) + [(1, 16384, 16384, 8192), (1, 2048, 28672, 8192), (1, 4096, 8192, 28672)]
+    small = cube(512, 1024, 2048) + [(1, 1, 8192, 8192), (1, 64, 8192, 8192), (1, 256, 8192, 8192)]
+    odd = cube(8191) + [(1, 2047, 2049, 2051), (1, 4097, 1280, 5120)]
+    batches = [(64, 1024, 1024, 1024), (512, 128, 128, 128)]
+    lines = [("bf16", large + small + odd + batches), ("fp16", large), ("fp32", cube(4096)), ("fp64", cube(4096))]
+    for name, shapes in lines if cuda else [(t, cube(512, 1024)) for t in ("fp32", "fp64", "bf16")]:
+        for batch, m, n, k in shapes:
+            def prepare(batch=batch, m=m, n=n, k=k, dtype=TYPES[name]):
+                a, b = random(batch, m, k, dtype), random(batch, n, k, dtype)
+                c = torch.empty(batch, m, n, dtype=dtype, device=a.device)
+                if batch == 1:
+                    return lambda: torch.mm(a[0], b[0].t(), out=c[0])
+                return lambda: torch.bmm(a, b.transpose(1, 2), out=c)
+            shape = f"{m}x{n}x{k}" if batch == 1 else f"{batch}x{m}x{n}x{k}"
+            yield f"gemm/{{}}/{name}/NT/{shape}/torch", {"flops": 2.0 * batch * m * n * k}, prepare
+
+
+def grouped_cases(cuda):
+    """Products with a matrix B of their own for each group of rows of A; the groups differ and end anywhere."""
+    if not cuda or not hasattr(torch, "_grouped_mm"):
+        return
+    rows, n, k = GROUPS, 4096, 4096
+
+    def prepare():
+        ends = torch.tensor(rows, device="cuda").cumsum(0).to(torch.int32)
+        a, b = random(sum(rows), k, torch.bfloat16), random(len(rows), n, k, torch.bfloat16)
+        return lambda: torch._grouped_mm(a, b.transpose(1, 2), offs=ends)
+    yield (f"gemm_grouped/{{}}/bf16/NT/{len(rows)}x{sum(rows)}x{n}x{k}/torch", {"flops": 2.0 * sum(rows) * n * k}, prepare)
 
 
 def attention_cases(cuda):
@@ -165,7 +186,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--only", default="gemm,attention_fwd,rows", help="gemm, attention_fwd, rows")
+    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,rows",
+                        help="gemm, gemm_grouped, attention_fwd, rows")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -177,12 +199,12 @@ def main():
                "torch_cuda": str(torch.version.cuda), "torch_cudnn": str(torch.backends.cudnn.version()),
                "torch_threads": torch.get_num_threads()}
     benchmarks = []
-    families = {"gemm": gemm_cases, "attention_fwd": attention_cases, "rows": row_cases}
+    families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases, "rows": row_cases}
     for family in arguments.only.split(","):
         for name, work, prepare in families[family](cuda):
             name = name.format(backend)
             try:
-                seconds, samples, calls = timer.median(prepare())
+                seconds, samples, calls = timer.median(prepare(), "flops" not in work)
             except (RuntimeError, NotImplementedError, torch._dynamo.exc.BackendCompilerFailed) as error:
                 print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue

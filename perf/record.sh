@@ -7,10 +7,14 @@
 #   perf/record.sh build/cuda h200 --device=cuda
 #   perf/record.sh build/openmp epyc-9965 --device=openmp
 #
-# Writes perf/results/DEVICE/NAME.json for gemm, ladder, transform, rowwise, attention and quantize; flags go to each of
-# them. TESSERA_PERF_ONLY="gemm ladder" runs these alone; TESSERA_COMMIT names the commit where git cannot.
+# Writes perf/results/DEVICE/NAME.json for gemm, gemm_random (tessera_perf_gemm --random: 200 shapes with
+# --device=cuda, 20 without), gemm_epilogue, ladder, transform, rowwise, attention and quantize; flags go to each of them.
+# TESSERA_PERF_ONLY="gemm ladder" runs these alone; TESSERA_COMMIT names the commit where git cannot. All that is about
+# gemm, in less than three minutes of a GPU:
+#
+#   TESSERA_PERF_ONLY="gemm gemm_random gemm_epilogue ladder" perf/record.sh build/cuda h200 --device=cuda --seconds=0.3
 set -eu
-if [ $# -lt 2 ]; then sed -n '5,11s/^# \{0,1\}//p' "$0"; exit 2; fi
+if [ $# -lt 2 ]; then sed -n '5,17s/^# \{0,1\}//p' "$0"; exit 2; fi
 build=$1
 device=$2
 shift 2
@@ -27,13 +31,17 @@ governor=/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
 [ ! -r "$governor" ] || state="governor $(cat "$governor"), "
 state="${state}load $(cut -d ' ' -f 1-3 /proc/loadavg 2>/dev/null || echo unknown)"
 
+random=20
+case " $* " in *' --device=cuda '*) random=200 ;; esac
+
 failed=''
-for name in ${TESSERA_PERF_ONLY:-gemm ladder transform rowwise attention quantize}; do
-  program="$build/perf/tessera_perf_$name"
+for name in ${TESSERA_PERF_ONLY:-gemm gemm_random gemm_epilogue ladder transform rowwise attention quantize}; do
+  program="$build/perf/tessera_perf_$name" own=''
+  [ "$name" != gemm_random ] || { program="$build/perf/tessera_perf_gemm"; own="--random=$random"; }
   [ -x "$program" ] || { echo "$program is not built" >&2; failed="$failed $name"; continue; }
   printf '\n== %s\n' "$name"
   "$program" --context="clocks_sm_max_memory=$clocks" --context="power_limit=$power" --context="host_state=$state" \
-    --benchmark_out="$results/$name.json.part" --benchmark_out_format=json "$@" || failed="$failed $name"
+    --benchmark_out="$results/$name.json.part" --benchmark_out_format=json $own "$@" || failed="$failed $name"
   [ ! -s "$results/$name.json.part" ] || mv "$results/$name.json.part" "$results/$name.json"
 done
 [ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }

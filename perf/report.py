@@ -28,11 +28,12 @@ except ImportError:
     plt = None
 
 STEPS = ["naive", "coalesced", "tiled", "coarsened", "tensor_core", "hopper"]
-BASELINES = ["plain", "unfused", "copy"]
+BASELINES = ["plain", "unfused", "copy", "no_epilogue"]
 # Okabe and Ito's colours, which people with any colour vision tell apart.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#5C5C5C", "#B8A800"]
-TYPES = ["fp64", "fp32", "fp16", "bf16", "e4m3", "e5m2"]
-TYPE_COLOR = dict(zip(TYPES, [COLORS[5], COLORS[0], COLORS[1], COLORS[2], COLORS[3], COLORS[7]]))
+TYPE_COLOR = {"fp64": COLORS[5], "fp32": COLORS[0], "tf32": COLORS[4], "fp16": COLORS[1], "bf16": COLORS[2],
+              "e4m3": COLORS[3], "e4m3fast": COLORS[3], "e4m3block": COLORS[3], "e5m2": COLORS[7], "int8": COLORS[6]}
+RANDOM = "gemm_random"  # as many shapes as one likes: told of by their distribution
 
 Key = collections.namedtuple("Key", "operation backend type variant shape")
 
@@ -140,9 +141,9 @@ def sweeps_of(machine):
 
 
 def single_cases(machine):
-    """The cases that are not part of a sweep."""
+    """The cases that are not part of a sweep, nor drawn at random."""
     swept = {id(results) for cases in sweeps_of(machine).values() for results in cases.values()}
-    return {key: results for key, results in machine.cases.items() if id(results) not in swept}
+    return {k: results for k, results in machine.cases.items() if id(results) not in swept and k.operation != RANDOM}
 
 
 def operation_table(machine, operation, cases):
@@ -167,6 +168,23 @@ def operation_table(machine, operation, cases):
         row += [f"{results[n].seconds / ours.seconds:.2f}" if n in results else "" for n in BASELINES if n in peers]
         rows.append(row)
     return (operation, columns, rows)
+
+
+def random_table(machine, worst=10):
+    """Of the shapes drawn at random the median, and the worst of them."""
+    ratios = []
+    for key, results in machine.cases.items():
+        peer = best_peer(results)
+        if key.operation == RANDOM and peer and "tessera" in results:
+            ratios.append((results[peer].seconds / results["tessera"].seconds, key, results, peer))
+    if not ratios:
+        return None
+    ratios.sort(key=lambda entry: entry[0])
+    rows = [["", "", f"median of {len(ratios)}", "", "", "", f"{ratios[len(ratios) // 2][0]:.2f}"]]
+    for ratio, key, results, peer in ratios[:worst]:
+        rows.append([key.type, key.variant, key.shape, rate_text(results["tessera"]), peer, rate_text(results[peer]),
+                     f"{ratio:.2f}"])
+    return ("gemm, random shapes", ["type", "variant", "shape", "tessera", "best peer", "its rate", "× best peer"], rows)
 
 
 def ladder_table(machine):
@@ -204,8 +222,9 @@ def tables_of(machine):
     tables = [check_table(machine), ladder_table(machine)]
     if not tables[0]:
         single = single_cases(machine)
-        swept = {key: results for key, results in machine.cases.items() if key not in single}
+        swept = {k: results for k, results in machine.cases.items() if k not in single and k.operation != RANDOM}
         tables += [operation_table(machine, operation, single) for operation in operations(machine) if operation != "ladder"]
+        tables.append(random_table(machine))
         sweep = operation_table(machine, "gemm", swept)
         tables += [("gemm, sweep over N",) + sweep[1:]] if sweep else []
     return [t for t in tables if t]
@@ -244,6 +263,8 @@ def tidy_shape(key):
     parts = key.shape.split("x")
     if len(parts) == 3 and len(set(parts)) == 1:
         return f"{parts[0]}³"
+    if len(parts) == 4 and len(set(parts[1:])) == 1:
+        return f"{parts[0]} × {parts[1]}³"
     return key.shape.replace("x", "×") if parts[0].isdigit() else key.shape
 
 
@@ -279,7 +300,7 @@ def roofline_figure(machine):
         axes.plot(x, y, marks.get(key.operation, "o"), color=TYPE_COLOR.get(key.type, "#000000"), ms=7, alpha=0.85,
                   mec="white", mew=0.6)
     used_operations = collections.OrderedDict.fromkeys(p[2].operation for p in points)
-    used_types = [t for t in TYPES if any(p[2].type == t for p in points)]
+    used_types = [t for t in TYPE_COLOR if any(p[2].type == t for p in points)]
     entries = [plt.Line2D([], [], ls="", marker=marks[o], color="#444444", label=o) for o in used_operations]
     entries += [plt.Line2D([], [], ls="", marker="s", color=TYPE_COLOR[t], label=t) for t in used_types]
     axes.legend(handles=entries, loc="center left", bbox_to_anchor=(1.01, 0.5))

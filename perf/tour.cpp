@@ -159,7 +159,7 @@ class Tour {
       line.of_bound = check.worst();
       line.status = check.ok() ? "ok" : "WRONG";
       constexpr int samples = 7;
-      auto const results = measure(stopwatch, prepared.implementations, arguments_.seconds, samples,
+      auto const results = measure(stopwatch, prepared.implementations, !c.counts_flops, arguments_.seconds, samples,
                                    [&] { progress_(title + ": timing"); });
       for (std::size_t i = 0; i < results.size(); ++i) {
         if (!results[i].error.empty()) throw std::runtime_error(results[i].error);

@@ -31,6 +31,7 @@ struct BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
   static constexpr bool staged_store = true;  // results leave through shared memory
+  static constexpr bool multicast = false;    // two teams may load right tiles together
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };

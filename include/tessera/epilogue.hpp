@@ -20,7 +20,43 @@ namespace tessera {
 /// called once for every element (row, col) of C with x = alpha·(A·B) + beta·C in the accumulator's type (fp32, or fp64
 /// for fp64 operands); what it returns is rounded to C's type. A fourth parameter, when the functor takes one, is the
 /// index in the batch. It is never called outside C.
+///
+/// An epilogue that gathers something over many elements has a type `Gathering`, default-constructed once for many
+/// calls, takes a reference to it as its fourth parameter, and has `void end(Gathering const&) const`, called with it
+/// after them.
 namespace epilogue {
+
+template <class Epilogue>
+concept gathers = requires {
+  typename Epilogue::Gathering;
+};
+
+struct Nothing {};
+template <class Epilogue>
+struct GatheredBy {
+  using type = Nothing;
+};
+template <gathers Epilogue>
+struct GatheredBy<Epilogue> {
+  using type = typename Epilogue::Gathering;
+};
+/// What an epilogue gathers; Nothing for most.
+template <class Epilogue>
+using Gathered = typename GatheredBy<Epilogue>::type;
+
+/// One call, whether it gathers or not.
+template <class Epilogue, class T>
+KOKKOS_FORCEINLINE_FUNCTION T apply(Epilogue const& epilogue, T x, std::int64_t row, std::int64_t col,
+                                    Gathered<Epilogue>& gathered) {
+  if constexpr (gathers<Epilogue>)
+    return epilogue(x, row, col, gathered);
+  else
+    return epilogue(x, row, col);
+}
+template <class Epilogue>
+KOKKOS_FORCEINLINE_FUNCTION void end(Epilogue const& epilogue, Gathered<Epilogue> const& gathered) {
+  if constexpr (gathers<Epilogue>) epilogue.end(gathered);
+}
 
 /// Leaves the accumulator as it is.
 struct Identity {
@@ -126,13 +162,20 @@ struct Quantize {
       : amax(amax_view), scale(scale_factor), limit(largest) {
     static_assert(V::rank() == 0 && std::is_same_v<typename V::value_type, float>, "amax is a View<float> of rank 0");
   }
+  struct Gathering {
+    float largest = 0;
+  };
   template <class T>
-  KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
+  KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t, Gathering& gathered) const {
     float const size = static_cast<float>(x < T(0) ? -x : x);
-    // The plain read spares nearly every atomic; a stale one only costs an atomic that changes nothing.
-    if (size > *static_cast<float volatile*>(amax.data())) Kokkos::atomic_max(amax.data(), size);
+    gathered.largest = size > gathered.largest ? size : gathered.largest;
     T const y = x * T(scale);
     return y > T(limit) ? T(limit) : (y < T(-limit) ? T(-limit) : y);
+  }
+  KOKKOS_FUNCTION void end(Gathering const& gathered) const {
+    // The plain read spares nearly every atomic; a stale one only costs an atomic that changes nothing.
+    if (gathered.largest > *static_cast<float volatile*>(amax.data()))
+      Kokkos::atomic_max(amax.data(), gathered.largest);
   }
 };
 template <class V>
@@ -145,9 +188,17 @@ template <class First, class Second>
 struct Chain {
   First first;
   Second second;
+  struct Gathering {
+    Gathered<First> first;
+    Gathered<Second> second;
+  };
   template <class T>
-  KOKKOS_FUNCTION T operator()(T x, std::int64_t row, std::int64_t col) const {
-    return second(first(x, row, col), row, col);
+  KOKKOS_FUNCTION T operator()(T x, std::int64_t row, std::int64_t col, Gathering& gathered) const {
+    return apply(second, apply(first, x, row, col, gathered.first), row, col, gathered.second);
+  }
+  KOKKOS_FUNCTION void end(Gathering const& gathered) const {
+    epilogue::end(first, gathered.first);
+    epilogue::end(second, gathered.second);
   }
 };
 template <class First, class Second>

@@ -4,6 +4,7 @@
 #define TESSERA_GEMM_HPP
 
 #include <Kokkos_Core.hpp>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -23,6 +24,14 @@ inline constexpr bool is_fp64 = std::is_same_v<typename V::non_const_value_type,
 template <class V>
 inline constexpr bool is_gemm_float = float_type<typename V::non_const_value_type>;
 
+template <class V, class T>
+inline constexpr bool is_of = std::is_same_v<typename V::non_const_value_type, T>;
+
+/// What products for a C of this type are summed in.
+template <class C>
+using GemmCompute =
+    std::conditional_t<is_fp64<C>, double, std::conditional_t<is_of<C, std::int32_t>, std::int32_t, float>>;
+
 template <class Exec, class A, class B, class C>
 constexpr void require_gemm_operands() {
   require_views<Exec, A, B, C>();
@@ -30,8 +39,11 @@ constexpr void require_gemm_operands() {
   static_assert(C::rank() == 2 || C::rank() == 3, "gemm: C is a View of rank 2, or of rank 3 with the batch first");
   static_assert((A::rank() == 2 || A::rank() == C::rank()) && (B::rank() == 2 || B::rank() == C::rank()),
                 "gemm: A and B are Views of rank 2, or of rank 3 with the batch first when C is");
-  static_assert(is_gemm_float<A> && is_gemm_float<B> && is_gemm_float<C>,
-                "gemm: the elements are double, float, fp16_t, bf16_t, e4m3_t or e5m2_t");
+  constexpr bool integers = is_of<A, std::int8_t> && is_of<B, std::int8_t> && is_of<C, std::int32_t>;
+  static_assert(
+      (is_gemm_float<A> && is_gemm_float<B> && is_gemm_float<C>) || integers,
+      "gemm: the elements are double, float, fp16_t, bf16_t, e4m3_t or e5m2_t, or A and B are of int8_t and C "
+      "is of int32_t");
   static_assert(is_fp64<A> == is_fp64<B> && is_fp64<A> == is_fp64<C>,
                 "gemm: A, B and C are all of double or none is: products of mixed precision accumulate in fp32");
 }
@@ -78,6 +90,11 @@ GemmProblem gemm_problem(double alpha, A const& a_view, B const& b_view, double 
   };
   batched(p.a, "A");
   batched(p.b, "B");
+  if constexpr (std::is_same_v<std::remove_const_t<typename C::value_type>, std::int32_t>)
+    for (double const x : {alpha, beta})
+      if (!(std::fabs(x) <= INT32_MAX) || x != std::trunc(x))
+        throw Error(ErrorCode::value, std::string(op) + ": alpha " + std::to_string(alpha) + " and beta " +
+                                          std::to_string(beta) + " of a product of integers are whole numbers");
   check_writable(op, "C", c);
   check_data(op, "C", c);
   if (c.size() > 0) {
@@ -116,7 +133,7 @@ template <detail::execution_space Exec, detail::view A, detail::view B, detail::
 GemmPlan gemm_plan(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
                    GemmOptions const& options = {}, Epilogue const& = {}) {
   detail::require_gemm_operands<Exec, A, B, C>();
-  using Compute = std::conditional_t<detail::is_fp64<C>, double, float>;
+  using Compute = detail::GemmCompute<C>;
   return detail::plan_gemm<Exec, Compute, Epilogue>(exec, detail::gemm_problem(alpha, a, b, beta, c, options), options);
 }
 
@@ -136,8 +153,9 @@ std::size_t gemm_workspace_size(Exec const& exec, double alpha, A const& a, B co
 ///
 /// op(A) is (M, K), op(B) is (K, N), C is (M, N), each a View of any layout and strides; with a C of rank 3 the first
 /// index is the batch, and an A or B of rank 2, or of batch 1, serves every matrix of it. Elements are all double
-/// (accumulated in fp64) or any mix of float, fp16_t, bf16_t, e4m3_t, e5m2_t (products and sums in fp32, rounded once
-/// to C's type). Runs asynchronously on `exec`, without fence or allocation.
+/// (accumulated in fp64), any mix of float, fp16_t, bf16_t, e4m3_t, e5m2_t (products and sums in fp32, rounded once
+/// to C's type), or int8_t in A and B and int32_t in C (exact; what 32 bits do not hold, from K = 2^17 on, is
+/// undefined). Runs asynchronously on `exec`, without fence or allocation.
 ///
 /// K = 0 or alpha = 0 leaves epilogue(beta·C), and A and B are not read; with beta = 0, C is not read: NaN there does
 /// no harm. An empty C does nothing. NaN and Inf in A and B propagate as IEEE arithmetic has it.
@@ -146,8 +164,9 @@ std::size_t gemm_workspace_size(Exec const& exec, double alpha, A const& a, B co
 /// @param epilogue what happens to each element before it is stored: see epilogue.hpp
 /// @throws Error{extent} extents do not fit; {overlap} C shares memory with A or B, or with itself; {null_data} an
 /// operand
-///   has elements and no data; {workspace} options.workspace is not aligned or null; {unsupported} the asked algorithm
-///   cannot run and options.allow_fallback is false
+///   has elements and no data; {value} alpha or beta of a product of integers is no whole number in 32 bits;
+///   {workspace} options.workspace is not aligned or null; {unsupported} the asked algorithm cannot run and
+///   options.allow_fallback is false
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
           class Epilogue = epilogue::Identity>
 void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,
@@ -155,7 +174,7 @@ void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C
   detail::require_gemm_operands<Exec, A, B, C>();
   static_assert(std::is_trivially_copyable_v<Epilogue> || std::is_copy_constructible_v<Epilogue>,
                 "gemm: an epilogue is copied to the device");
-  using Compute = std::conditional_t<detail::is_fp64<C>, double, float>;
+  using Compute = detail::GemmCompute<C>;
   detail::GemmProblem const p = detail::gemm_problem(alpha, a, b, beta, c, options);
   GemmPlan const plan = detail::plan_gemm<Exec, Compute, Epilogue>(exec, p, options);
   if (p.m() == 0 || p.n() == 0 || p.batch() == 0) return;

@@ -10,6 +10,7 @@
 #include <tessera/cast.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
+#include <tessera/gemm_block_scaled.hpp>
 #include <tessera/limits.hpp>
 #include <tessera/model.hpp>
 #include <tessera/normalization.hpp>

@@ -35,6 +35,9 @@ struct Case {
   model::Work work = {};  ///< the fewest operations and bytes
   model::Type arithmetic = model::Type::fp32;
   bool counts_flops = false;  ///< report FLOP/s, otherwise B/s
+  bool host_time = false;     ///< what is timed is the host's part of a call
+  /// The implementation whose time the others' are given in, as the counter `cost`.
+  std::string cost_in = {};
   std::vector<std::string> implementations = {};
   std::string note = {};  ///< where in a model it is met
   /// Makes the operands and what runs on them, in the order of `implementations`.
@@ -45,7 +48,8 @@ struct Result {
   double seconds = 0;  ///< median
   double spread = 0;   ///< third quartile less first, as a fraction of the median
   int samples = 0;
-  int calls = 1;  ///< launches in a sample
+  int calls = 1;          ///< launches in a sample
+  bool replayed = false;  ///< these were a graph
   std::string label, error;
   Counters counters;
 };
@@ -79,10 +83,10 @@ void guarded(Contestant& c, F const& f) {
 
 /// Every implementation once to warm up, then in turns until each has used its `seconds` of samples.
 /// `tick` is called now and then, to show that something happens.
-template <class Exec>
+template <class AnyStopwatch>
 std::vector<Result> measure(
-    Stopwatch<Exec>& stopwatch, std::vector<Implementation>& implementations, double seconds,
-    int max_samples = Stopwatch<Exec>::max_samples, std::function<void()> const& tick = [] {}) {
+    AnyStopwatch& stopwatch, std::vector<Implementation>& implementations, bool bound_by_memory, double seconds,
+    int max_samples = AnyStopwatch::max_samples, std::function<void()> const& tick = [] {}) {
   std::vector<Result> results(implementations.size());
   std::vector<Contestant> contestants;
   bool const alone = std::none_of(implementations.begin(), implementations.end(),
@@ -103,14 +107,14 @@ std::vector<Result> measure(
         c.samples.push_back(estimate);
         return;
       }
-      estimate = stopwatch.sampler(c.implementation->launch, 1, alone)();
+      estimate = stopwatch.sampler(c.implementation->launch, 1, alone).seconds();
       fastest = std::min(fastest, estimate);
     });
     if (!results[i].error.empty()) continue;
     contestants.push_back(c);
     estimates.push_back(estimate);
   }
-  int const calls = stopwatch.calls(fastest);
+  int const calls = stopwatch.calls(fastest, bound_by_memory);
   int rounds = 0;
   for (std::size_t i = 0; i < contestants.size(); ++i) {
     Contestant& c = contestants[i];
@@ -120,12 +124,13 @@ std::vector<Result> measure(
     c.wanted = static_cast<int>(std::clamp<double>(affordable / c.result->calls, 3, max_samples));
     rounds = std::max(rounds, c.wanted);
     guarded(c, [&] { c.sampler = stopwatch.sampler(c.implementation->launch, c.result->calls, alone); });
+    c.result->replayed = c.sampler.replayed;
   }
   for (int round = 0; round < rounds; ++round)
     for (Contestant& c : contestants) {
       if (round >= c.wanted || !c.result->error.empty()) continue;
       tick();
-      guarded(c, [&] { c.samples.push_back(c.sampler()); });
+      guarded(c, [&] { c.samples.push_back(c.sampler.seconds()); });
     }
   for (Contestant& c : contestants) {
     if (c.samples.empty()) continue;
@@ -136,6 +141,18 @@ std::vector<Result> measure(
     c.result->samples = static_cast<int>(c.samples.size());
   }
   return results;
+}
+
+/// Gives the others' time in that of the implementation called `unit`, as the counter `cost`.
+inline void add_costs(std::vector<Implementation> const& implementations, std::string const& unit,
+                      std::vector<Result>& results) {
+  auto const found = std::find_if(implementations.begin(), implementations.end(),
+                                  [&](Implementation const& x) { return x.name == unit; });
+  if (found == implementations.end()) return;
+  Result const& base = results[static_cast<std::size_t>(found - implementations.begin())];
+  for (Result& result : results)
+    if (&result != &base && result.seconds > 0 && base.seconds > 0)
+      result.counters["cost"] = result.seconds / base.seconds;
 }
 
 }  // namespace tessera::perf

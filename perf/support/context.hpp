@@ -107,6 +107,8 @@ nlohmann::ordered_json context_of(Exec const& exec, model::DeviceModel const& de
   context["compiler"] = compiler_text();
   for (auto const& [key, value] : backend_facts<Exec>()) context[key] = value;
   for (auto const& [key, value] : peer_facts<Exec>()) context[key] = value;
+  if (arguments.random > 0)
+    context["random_shapes"] = std::to_string(arguments.random) + " of seed " + std::to_string(arguments.seed);
 #if defined(NDEBUG)
   context["library_build_type"] = "release";
 #else

@@ -39,32 +39,65 @@ constexpr cudaDataType_t cuda_data_type() {
   if constexpr (std::is_same_v<T, bf16_t>) return CUDA_R_16BF;
   if constexpr (std::is_same_v<T, e4m3_t>) return CUDA_R_8F_E4M3;
   if constexpr (std::is_same_v<T, e5m2_t>) return CUDA_R_8F_E5M2;
+  if constexpr (std::is_same_v<T, std::int8_t>) return CUDA_R_8I;
+  if constexpr (std::is_same_v<T, std::int32_t>) return CUDA_R_32I;
 }
+
+/// What a product is rounded to or counted in.
+template <class TC>
+constexpr cublasComputeType_t cublas_compute_type(bool tf32) {
+  if constexpr (std::is_same_v<TC, double>) return CUBLAS_COMPUTE_64F;
+  if constexpr (std::is_integral_v<TC>) return CUBLAS_COMPUTE_32I;
+  return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+/// A factor of a product, in every type that the library may want it in.
+class CublasFactor {
+ public:
+  explicit CublasFactor(int value) : fp64_(value), fp32_(static_cast<float>(value)), int32_(value) {}
+  void const* in(cublasComputeType_t compute) const {
+    if (compute == CUBLAS_COMPUTE_64F) return &fp64_;
+    return compute == CUBLAS_COMPUTE_32I ? static_cast<void const*>(&int32_) : &fp32_;
+  }
+
+ private:
+  double fp64_;
+  float fp32_;
+  std::int32_t int32_;
+};
+
+/// C = op(A) op(B), row-major.
+struct CublasLtProblem {
+  struct Operand {
+    void* data;
+    cudaDataType_t type;
+    std::int64_t rows, cols;  // as stored, without gaps
+    bool transpose;
+  };
+  Operand a, b, c;
+  std::int64_t batch = 1;  ///< matrices one after the other
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  bool fast_accumulation = false;  ///< of 8-bit floating-point operands
+  /// Of 128 elements of a row of A and of 128x128 of B; both or none.
+  float const *scales_a = nullptr, *scales_b = nullptr;
+
+  /// Of alpha and beta.
+  cudaDataType_t scale_type() const {
+    if (compute == CUBLAS_COMPUTE_64F) return CUDA_R_64F;
+    return compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;
+  }
+};
 
 /// A row-major product is the column-major product of the transposes in the other order: B comes first.
 class CublasLtGemm {
  public:
-  struct Operand {
-    void* data;
-    cudaDataType_t type;
-    std::int64_t rows, cols;  // as stored, row-major without gaps
-    bool transpose;
-  };
-
-  CublasLtGemm(cudaStream_t stream, Operand const& a, Operand const& b, Operand const& c, bool tf32)
-      : stream_(stream), a_(a), b_(b), c_(c), fp64_(c.type == CUDA_R_64F) {
+  CublasLtGemm(cudaStream_t stream, CublasLtProblem const& problem) : CublasLtGemm(problem, stream) {
     check_cublas(cublasLtCreate(&handle_), "cublasLtCreate");
     check_cuda(cudaMalloc(&workspace_, workspace_bytes), "cudaMalloc");
-    check_cublas(
-        cublasLtMatmulDescCreate(
-            &operation_, fp64_ ? CUBLAS_COMPUTE_64F : (tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
-            fp64_ ? CUDA_R_64F : CUDA_R_32F),
-        "cublasLtMatmulDescCreate");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, b.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
-    layout_a_ = layout(a);
-    layout_b_ = layout(b);
-    layout_c_ = layout(c);
+    describe();
+    layout_a_ = layout(problem_.a);
+    layout_b_ = layout(problem_.b);
+    layout_c_ = layout(problem_.c);
     choose();
   }
   ~CublasLtGemm() {
@@ -83,37 +116,71 @@ class CublasLtGemm {
  private:
   static constexpr std::size_t workspace_bytes = 64 << 20;
 
-  void set(cublasLtMatmulDescAttributes_t attribute, cublasOperation_t value) {
+  /// Complete before anything is asked of the library: what that leaves behind when it fails, the destructor frees.
+  CublasLtGemm(CublasLtProblem const& problem, cudaStream_t stream) : stream_(stream), problem_(problem) {}
+
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
     check_cublas(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof(value)),
                  "cublasLtMatmulDescSetAttribute");
   }
-  static cublasLtMatrixLayout_t layout(Operand const& x) {
+  void describe() {
+    check_cublas(cublasLtMatmulDescCreate(&operation_, problem_.compute, problem_.scale_type()),
+                 "cublasLtMatmulDescCreate");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, problem_.b.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, problem_.a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (problem_.a.type == CUDA_R_8F_E4M3 || problem_.a.type == CUDA_R_8F_E5M2)
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(problem_.fast_accumulation));
+    if (problem_.scales_a != nullptr) describe_scales();
+  }
+  void describe_scales() {
+#if CUBLAS_VERSION >= 120900
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem_.scales_b);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem_.scales_a);
+#else
+    throw std::runtime_error("this cuBLASLt knows no scales of blocks: it takes CUDA 12.9");
+#endif
+  }
+  cublasLtMatrixLayout_t layout(CublasLtProblem::Operand const& x) const {
     cublasLtMatrixLayout_t l = nullptr;
     check_cublas(cublasLtMatrixLayoutCreate(&l, x.type, static_cast<std::uint64_t>(x.cols),
                                             static_cast<std::uint64_t>(x.rows), x.cols),
                  "cublasLtMatrixLayoutCreate");
+    auto const count = static_cast<std::int32_t>(problem_.batch);
+    std::int64_t const stride = x.rows * x.cols;
+    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride));
     return l;
   }
   cublasStatus_t run(cublasLtMatmulAlgo_t const& algorithm) const {
-    double const one = 1, zero = 0;
-    float const one32 = 1, zero32 = 0;
-    void const* const alpha = fp64_ ? static_cast<void const*>(&one) : &one32;
-    void const* const beta = fp64_ ? static_cast<void const*>(&zero) : &zero32;
-    return cublasLtMatmul(handle_, operation_, alpha, b_.data, layout_b_, a_.data, layout_a_, beta, c_.data, layout_c_,
-                          c_.data, layout_c_, &algorithm, workspace_, workspace_bytes, stream_);
+    return cublasLtMatmul(handle_, operation_, one_.in(problem_.compute), problem_.b.data, layout_b_, problem_.a.data,
+                          layout_a_, zero_.in(problem_.compute), problem_.c.data, layout_c_, problem_.c.data, layout_c_,
+                          &algorithm, workspace_, workspace_bytes, stream_);
   }
-  double seconds(cublasLtMatmulAlgo_t const& algorithm) const {
+  double timed(Launch const& launch) const {
     constexpr int repetitions = 3;
-    if (run(algorithm) != CUBLAS_STATUS_SUCCESS) return INFINITY;
     CudaEvent begin, end;
     cudaEventRecord(begin.event, stream_);
-    for (int i = 0; i < repetitions; ++i)
-      if (run(algorithm) != CUBLAS_STATUS_SUCCESS) return INFINITY;
+    for (int i = 0; i < repetitions; ++i) launch();
     cudaEventRecord(end.event, stream_);
     check_cuda(cudaEventSynchronize(end.event), "cublasLtMatmul");
     float milliseconds = 0;
     cudaEventElapsedTime(&milliseconds, begin.event, end.event);
     return 1e-3 * milliseconds / repetitions;
+  }
+  /// Of one run. Short ones are replayed as a graph, as the samples are: otherwise the host's launches would choose.
+  double seconds(cublasLtMatmulAlgo_t const& algorithm) const {
+    if (run(algorithm) != CUBLAS_STATUS_SUCCESS) return INFINITY;
+    Launch const once = [&] { check_cublas(run(algorithm), "cublasLtMatmul"); };
+    double const alone = timed(once);
+    if (alone >= Stopwatch<Kokkos::Cuda>::short_launch) return alone;
+    constexpr int calls = 20;
+    CudaGraph const graph(stream_, once, calls);
+    if (!graph) return alone;
+    graph();
+    return timed([&] { graph(); }) / calls;
   }
   void choose() {
     cublasLtMatmulPreference_t preference = nullptr;
@@ -139,8 +206,8 @@ class CublasLtGemm {
   }
 
   cudaStream_t stream_;
-  Operand a_, b_, c_;
-  bool fp64_;
+  CublasLtProblem problem_;
+  CublasFactor one_{1}, zero_{0};
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   cublasLtMatmulDesc_t operation_ = nullptr;
@@ -149,17 +216,13 @@ class CublasLtGemm {
   int chosen_ = 0, found_ = 0;
 };
 
-template <class T, class TC>
-Implementation cublaslt_gemm(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a,
-                             bool transpose_b, T* a, T* b, TC* c, bool tf32) {
+/// `keep` owns the operands.
+template <class Keep>
+Implementation cublaslt_gemm(cudaStream_t stream, CublasLtProblem const& problem, Keep const& keep) {
   Implementation peer{"cublaslt", {}};
-  using Operand = CublasLtGemm::Operand;
   try {
-    auto const gemm = std::make_shared<CublasLtGemm>(
-        stream, Operand{a, cuda_data_type<T>(), transpose_a ? k : m, transpose_a ? m : k, transpose_a},
-        Operand{b, cuda_data_type<T>(), transpose_b ? n : k, transpose_b ? k : n, transpose_b},
-        Operand{c, cuda_data_type<TC>(), m, n, false}, tf32);
-    peer.launch = [gemm] { (*gemm)(); };
+    auto const gemm = std::make_shared<CublasLtGemm>(stream, problem);
+    peer.launch = [gemm, keep] { (*gemm)(); };
     peer.label = gemm->label();
   } catch (std::exception const& e) {
     peer.error = e.what();

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -23,10 +24,14 @@ KOKKOS_INLINE_FUNCTION double random_value(std::uint64_t seed, std::uint64_t ind
   return static_cast<double>(2 * (x >> 41) + 1) * 0x1p-23 - 1;
 }
 
-/// The same rounded to T: what fill_random put at `index`.
+/// The same rounded to T: what fill_random put at `index`. Integers are spread over all that T holds.
 template <class T>
 KOKKOS_INLINE_FUNCTION T random_element(std::uint64_t seed, std::uint64_t index) {
-  return static_cast<T>(random_value(seed, index));
+  double const value = random_value(seed, index);
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(value * std::numeric_limits<T>::max());
+  else
+    return static_cast<T>(value);
 }
 
 template <class T>

@@ -14,6 +14,7 @@
 #include <tessera/gemm.hpp>
 #include "support/contest.hpp"
 #include "support/data.hpp"
+#include "support/extents.hpp"
 
 #if defined(TESSERA_PERF_OPENBLAS)
 #include <cblas.h>
@@ -33,41 +34,53 @@
 // The matrix products of other libraries, as far as they were there when this was built.
 namespace tessera::perf {
 
-/// C (M, N) = op(A) op(B), all row-major without gaps: A (M, K), or (K, M) to be transposed; B (K, N), or (N, K).
+/// C (M, N) = op(A) op(B), all row-major without gaps: A (M, K), or (K, M) to be transposed; B (K, N), or (N, K). Of a
+/// batch the matrices lie one below the other.
 template <class Exec, class T, class TC>
 struct GemmOperands {
-  std::int64_t m, n, k;
+  std::int64_t batch, m, n, k;
   bool transpose_a, transpose_b;
   Matrix<Exec, T> a, b;
   Matrix<Exec, TC> c;
-  bool tf32 = false;  // fp32 operands may be rounded to it
+  bool tf32 = false;               // fp32 operands may be rounded to it
+  bool fast_accumulation = false;  // of 8-bit operands
 
   GemmOptions options(Algorithm algorithm = Algorithm::automatic) const {
     return {.op_a = transpose_a ? Op::transpose : Op::none,
             .op_b = transpose_b ? Op::transpose : Op::none,
             .algorithm = algorithm,
-            .allow_tf32 = tf32};
+            .allow_tf32 = tf32,
+            .fast_accumulation = fast_accumulation};
   }
 };
 
-/// What C holds: 8-bit products are stored in bf16, as is usual.
+/// What C holds: 8-bit floating-point products are stored in bf16, as is usual, and sums of integers as they are.
 template <class T>
-using GemmResult = std::conditional_t<sizeof(T) == 1, bf16_t, T>;
+using GemmResult =
+    std::conditional_t<std::is_same_v<T, std::int8_t>, std::int32_t, std::conditional_t<sizeof(T) == 1, bf16_t, T>>;
 
 /// variant: "NN", "NT", "TN" or "TT", op(A) first.
-template <class Exec, class T>
-GemmOperands<Exec, T, GemmResult<T>> gemm_operands(Exec const& exec, std::string const& variant, std::int64_t m,
-                                                   std::int64_t n, std::int64_t k) {
-  using TC = GemmResult<T>;
+template <class Exec, class T, class TC = GemmResult<T>>
+GemmOperands<Exec, T, TC> gemm_operands(Exec const& exec, std::string const& variant, ProductShape const& s) {
   bool const ta = variant[0] == 'T', tb = variant[1] == 'T';
-  return {m,
-          n,
-          k,
+  return {s.batch,
+          s.m,
+          s.n,
+          s.k,
           ta,
           tb,
-          random_view<Matrix<Exec, T>>(exec, 1, ta ? k : m, ta ? m : k),
-          random_view<Matrix<Exec, T>>(exec, 2, tb ? n : k, tb ? k : n),
-          zero_view<Matrix<Exec, TC>>(exec, m, n)};
+          random_view<Matrix<Exec, T>>(exec, 1, s.batch * (ta ? s.k : s.m), ta ? s.m : s.k),
+          random_view<Matrix<Exec, T>>(exec, 2, s.batch * (tb ? s.n : s.k), tb ? s.k : s.n),
+          zero_view<Matrix<Exec, TC>>(exec, s.batch * s.m, s.n)};
+}
+
+/// Matrices one below the other as gemm takes a batch; `matrices` still owns the memory.
+template <class View>
+auto stacked(View const& matrices, std::int64_t batch) {
+  using Stack = Kokkos::View<typename View::value_type***, Kokkos::LayoutRight, typename View::memory_space,
+                             Kokkos::MemoryUnmanaged>;
+  auto const count = static_cast<std::size_t>(batch);
+  return Stack(matrices.data(), count, matrices.extent(0) / count, matrices.extent(1));
 }
 
 inline std::string check_gemm_variant(std::string const& variant) {
@@ -121,16 +134,30 @@ Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, float, float> co
 }
 #endif
 
-/// The names of the libraries that can multiply these types on this backend.
+#if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
+template <class Exec, class T, class TC>
+CublasLtProblem cublaslt_problem(GemmOperands<Exec, T, TC> const& x) {
+  auto const [batch, m, n, k] = ProductShape{x.batch, x.m, x.n, x.k};
+  constexpr cudaDataType_t type = cuda_data_type<T>();
+  return {.a = {x.a.data(), type, x.transpose_a ? k : m, x.transpose_a ? m : k, x.transpose_a},
+          .b = {x.b.data(), type, x.transpose_b ? n : k, x.transpose_b ? k : n, x.transpose_b},
+          .c = {x.c.data(), cuda_data_type<TC>(), m, n, false},
+          .batch = batch,
+          .compute = cublas_compute_type<TC>(x.tf32),
+          .fast_accumulation = x.fast_accumulation};
+}
+#endif
+
+/// The names of the libraries that can multiply `batch` matrices of these types in one call on this backend.
 template <class Exec, class T>
-std::vector<std::string> gemm_peers() {
+std::vector<std::string> gemm_peers([[maybe_unused]] std::int64_t batch = 1) {
   std::vector<std::string> names;
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
 #if defined(TESSERA_PERF_OPENBLAS)
-    if (std::is_same_v<T, float> || std::is_same_v<T, double>) names.push_back("openblas");
+    if (batch == 1 && (std::is_same_v<T, float> || std::is_same_v<T, double>)) names.push_back("openblas");
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-    if (std::is_same_v<T, float>) names.push_back("onednn");
+    if (batch == 1 && std::is_same_v<T, float>) names.push_back("onednn");
 #endif
   } else {
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
@@ -155,8 +182,7 @@ Implementation gemm_peer([[maybe_unused]] std::string const& name, [[maybe_unuse
 #endif
   } else {
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
-    return cublaslt_gemm(exec.cuda_stream(), x.m, x.n, x.k, x.transpose_a, x.transpose_b, x.a.data(), x.b.data(),
-                         x.c.data(), x.tf32);
+    return cublaslt_gemm(exec.cuda_stream(), cublaslt_problem(x), x);
 #endif
   }
   throw std::logic_error("no peer " + name);

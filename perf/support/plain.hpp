@@ -16,7 +16,8 @@ namespace tessera::perf {
 
 /// What a plain loop computes in.
 template <class T>
-using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+using Accumulator = std::conditional_t<std::is_same_v<T, double>, double,
+                                       std::conditional_t<std::is_integral_v<T>, std::int32_t, float>>;
 
 template <class Exec>
 using IndexRange = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
@@ -44,7 +45,7 @@ struct PlainGemm {
   }
 };
 
-/// The first `rows` rows of the product, all of them by default.
+/// The first `rows` rows of a product, all of them by default; of a batch only the first product.
 template <class Exec, class T, class TC>
 Implementation plain_gemm(Exec const& exec, GemmOperands<Exec, T, TC> const& x, std::int64_t rows = -1) {
   std::int64_t const m = rows < 0 ? x.m : std::min(rows, x.m);

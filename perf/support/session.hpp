@@ -40,6 +40,11 @@ inline model::Roofline prediction(model::DeviceModel const& device, Case const& 
 /// The counters of a measured result.
 inline Counters counters_of(model::DeviceModel const& device, Case const& c, Result const& result) {
   Counters counters = result.counters;
+  counters["samples"] = result.samples;
+  counters["calls"] = result.calls;
+  counters["replayed"] = result.replayed ? 1 : 0;
+  counters["spread"] = result.spread;
+  if (c.host_time) return counters;
   counters[c.counts_flops ? "flops" : "bytes"] = (c.counts_flops ? c.work.flops : c.work.bytes) / result.seconds;
   model::Roofline const roofline = prediction(device, c);
   if (roofline.seconds > 0) {
@@ -47,9 +52,6 @@ inline Counters counters_of(model::DeviceModel const& device, Case const& c, Res
     counters["of_roofline"] = roofline.seconds / result.seconds;
     counters["intensity"] = c.work.bytes > 0 ? c.work.flops / c.work.bytes : 0;
   }
-  counters["samples"] = result.samples;
-  counters["calls"] = result.calls;
-  counters["spread"] = result.spread;
   return counters;
 }
 
@@ -105,6 +107,8 @@ class TableReporter : public benchmark::BenchmarkReporter {
     std::printf("%s, %s, %s of main memory\n", context_["device"].get<std::string>().c_str(),
                 context_["backend"].get<std::string>().c_str(),
                 readable(context_["bandwidth_bytes_per_second"].get<double>(), "B/s").c_str());
+    if (context_.contains("random_shapes"))
+      std::printf("random shapes: %s\n", context_["random_shapes"].get<std::string>().c_str());
     std::printf("%-*s %10s %14s %9s %10s %7s\n", width_, "benchmark", "time", "rate", "roofline", "predicted",
                 "spread");
     std::fflush(stdout);
@@ -116,7 +120,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
   }
   /// Of many cases, how ours compares with the best of the other libraries: the median, and the worst of them.
   void Finalize() override {
-    static std::set<std::string> const ours = {"tessera", "plain", "unfused", "copy"};
+    static std::set<std::string> const ours = {"tessera", "plain", "unfused", "copy", "no_epilogue"};
     std::vector<std::pair<double, std::string>> ratios;
     for (auto const& [name, seconds] : seconds_) {
       double best = INFINITY;
@@ -152,13 +156,16 @@ class TableReporter : public benchmark::BenchmarkReporter {
       return found == run.counters.end() ? 0.0 : static_cast<double>(found->second);
     };
     double const flops = counter("flops");
-    std::string const rate = flops > 0 ? readable(flops, "FLOP/s") : readable(counter("bytes"), "B/s");
+    double const bytes = counter("bytes");
+    std::string const rate = flops > 0 ? readable(flops, "FLOP/s") : bytes > 0 ? readable(bytes, "B/s") : "";
+    std::string label = run.report_label;
+    if (counter("cost") > 0) label += (label.empty() ? "cost " : ", cost ") + readable(counter("cost"), "");
     double const seconds = run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
     std::size_t const slash = name.rfind('/');
     if (slash != std::string::npos) seconds_[name.substr(0, slash)][name.substr(slash + 1)] = seconds;
     std::printf("%-*s %10s %14s %7.1f %% %10s %5.1f %%  %s\n", width_, name.c_str(), readable(seconds, "s").c_str(),
                 rate.c_str(), 100 * counter("of_roofline"), readable(counter("predicted"), "s").c_str(),
-                100 * counter("spread"), run.report_label.c_str());
+                100 * counter("spread"), label.c_str());
   }
 
   nlohmann::ordered_json context_;
@@ -287,7 +294,14 @@ class Session {
     std::erase_if(implementations, [&](Implementation const& x) {
       return std::find(contest.selected.begin(), contest.selected.end(), x.name) == contest.selected.end();
     });
-    contest.results = measure(stopwatch_, implementations, seconds());
+    bool const bound_by_memory = !contest.definition.counts_flops;
+    if (contest.definition.host_time) {
+      HostStopwatch<Exec> stopwatch(exec_);
+      contest.results = measure(stopwatch, implementations, bound_by_memory, seconds());
+    } else {
+      contest.results = measure(stopwatch_, implementations, bound_by_memory, seconds());
+    }
+    add_costs(implementations, contest.definition.cost_in, contest.results);
     contest.unread.assign(contest.selected.size(), true);
   }
 

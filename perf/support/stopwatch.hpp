@@ -18,7 +18,12 @@
 namespace tessera::perf {
 
 using Launch = std::function<void()>;
-using Sampler = std::function<double()>;
+
+/// Empties the caches and gives the seconds of one launch.
+struct Sampler {
+  std::function<double()> seconds = {};
+  bool replayed = false;  ///< the launches of a sample are one graph, which the device runs without the host
+};
 
 template <class Exec>
 class Stopwatch {
@@ -29,9 +34,11 @@ class Stopwatch {
   Stopwatch(Exec const& exec, std::int64_t cache_bytes)
       : exec_(exec), flushed_(std::clamp<std::int64_t>(2 * cache_bytes, 16 << 20, 128 << 20)) {}
 
-  /// Launches in one sample when the fastest implementation takes `seconds`: 2 ms at least, so that neither the clock
-  /// nor waking the threads counts.
-  int calls(double seconds) const { return static_cast<int>(std::clamp(2e-3 / std::max(seconds, 1e-9), 1.0, 1e5)); }
+  /// Launches in one sample when the fastest implementation takes `seconds`, by memory or not: 2 ms at least, so that
+  /// neither the clock nor waking the threads counts.
+  int calls(double seconds, bool) const {
+    return static_cast<int>(std::clamp(2e-3 / std::max(seconds, 1e-9), 1.0, 1e5));
+  }
 
   /// Seconds of one run as it comes, the first included.
   double warm_up(Launch const& launch) {
@@ -43,13 +50,13 @@ class Stopwatch {
 
   /// `alone`: no other library's threads take part.
   Sampler sampler(Launch const& launch, int calls, bool alone) {
-    return [this, launch, calls, alone] {
+    return {[this, launch, calls, alone] {
       flush(alone);
       Kokkos::Timer const timer;
       for (int i = 0; i < calls; ++i) launch();
       exec_.fence("tessera::perf::sample");
       return timer.seconds() / calls;
-    };
+    }};
   }
 
  private:
@@ -64,6 +71,40 @@ class Stopwatch {
   Exec exec_;
   std::vector<unsigned char> flushed_;
   unsigned char pattern_ = 0;
+};
+
+/// Times what a call costs the host: launches are queued on an instance that has nothing to do, and what the device
+/// then does is waited for after the clock was read.
+template <class Exec>
+class HostStopwatch {
+ public:
+  static constexpr int max_samples = 50;
+
+  explicit HostStopwatch(Exec const& exec) : exec_(exec) {}
+
+  /// Enough for the clock, and fewer than a device queues before it makes the host wait.
+  int calls(double, bool) const { return 200; }
+
+  double warm_up(Launch const& launch) {
+    Kokkos::Timer const timer;
+    launch();
+    exec_.fence("tessera::perf::warm_up");
+    return timer.seconds();
+  }
+
+  Sampler sampler(Launch const& launch, int calls, bool) {
+    return {[this, launch, calls] {
+      exec_.fence("tessera::perf::idle");
+      Kokkos::Timer const timer;
+      for (int i = 0; i < calls; ++i) launch();
+      double const seconds = timer.seconds();
+      exec_.fence("tessera::perf::drain");
+      return seconds / calls;
+    }};
+  }
+
+ private:
+  Exec exec_;
 };
 
 /// The instance that everything runs on.

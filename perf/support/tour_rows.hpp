@@ -77,7 +77,7 @@ Row gemm_row(Exec const& exec, Layer const& layer, std::string const& where, std
   c.note = where;
   auto const affordable = static_cast<std::int64_t>(layer.plain_flops / (2.0 * static_cast<double>(n * k)));
   row.prepare = [=]() -> Prepared {
-    auto const x = gemm_operands<Exec, T>(exec, "NT", m, n, k);
+    auto const x = gemm_operands<Exec, T>(exec, "NT", {1, m, n, k});
     Implementation const ours{"tessera", [=] { gemm(exec, 1, x.a, x.b, 0, x.c, x.options()); },
                               tessera::to_string(gemm_plan(exec, 1, x.a, x.b, 0, x.c, x.options()))};
     return {{ours, plain_gemm(exec, x, std::max<std::int64_t>(affordable, 1))},

@@ -27,12 +27,13 @@ char const* name(Algorithm algorithm) {
 }
 
 std::string to_string(GemmPlan const& plan) {
-  char text[192], slices[24] = "";
-  if (plan.slices > 1) std::snprintf(slices, sizeof(slices), " in %d slices", plan.slices);
+  char text[208], teams[24] = "";
+  if (plan.slices > 1) std::snprintf(teams, sizeof(teams), " in %d slices", plan.slices);
+  if (plan.multicast > 1) std::snprintf(teams, sizeof(teams), " in teams of %d", plan.multicast);
   std::snprintf(text, sizeof(text),
                 "%s %dx%dx%d%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves): ", name(plan.algorithm),
-                plan.tile_m, plan.tile_n, plan.tile_k, slices, plan.stages, plan.team_threads,
-                plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
+                plan.tile_m, plan.tile_n, plan.tile_k, teams, plan.stages, plan.team_threads, plan.scratch_bytes / 1024,
+                static_cast<long long>(plan.tiles), plan.waves());
   return std::string(text) + plan.reason;
 }
 

@@ -52,6 +52,7 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   CAPTURE(options.tile_m);
   CAPTURE(options.tile_n);
   CAPTURE(options.slices);
+  CAPTURE(options.multicast);
   ViewOf<Exec, TA**, LA> a_wide("A", s.m, s.k + pad);
   ViewOf<Exec, TB**, LB> b_wide("B", s.n, s.k + pad);
   ViewOf<Exec, TC**, LC> c("C", s.m, s.n);
@@ -81,8 +82,11 @@ GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
 std::vector<GemmOptions> all_tiles(GemmOptions const& options) {
   std::vector<GemmOptions> all;
   for (auto [m, n, most] :
-       {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)})
+       {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)}) {
     for (int slices = 1; slices <= most; slices *= 2) all.push_back(with_tile(options, m, n, slices));
+    all.push_back(with_tile(options, m, n, 1));
+    all.back().multicast = 2;
+  }
   return all;
 }
 
@@ -96,7 +100,7 @@ TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tile
 
 TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
   for (GemmOptions const& options : all_tiles(hopper))
-    for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}}) {
+    for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}}) {
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
       check_product<fp16_t, fp16_t, float>(s, options);
     }
@@ -152,6 +156,40 @@ TEST_CASE("the hopper pipeline stores any type, with any strides") {
       check_product<fp16_t, fp16_t, e5m2_t>(s, options);
       check_product<bf16_t, bf16_t, float, LayoutRight, LayoutRight, LayoutLeft>(s, options, 0.5);
     }
+}
+
+TEST_CASE_TEMPLATE("the hopper pipeline rounds to 8 bits as a cast does, also what does not fit", T, e4m3_t, e5m2_t) {
+  int const m = 130, n = 272, k = 8;
+  Matrix a("A", m, k), b("B", n, k);
+  ViewOf<Exec, float**> wide("C", m, n);
+  ViewOf<Exec, T**> narrow("C", m, n);
+  auto ah = uniform<bf16_t>(a.size(), 1, -1e5, 1e5);
+  ah[0] = bf16_t(NAN), ah[k] = bf16_t(INFINITY), ah[2 * k] = bf16_t(-INFINITY);
+  for (int i = 3 * k; i < 40 * k; ++i) ah[i] = bf16_t(float(ah[i]) * std::ldexp(1.f, -i / k));
+  fill(a, ah), fill(b, uniform<bf16_t>(b.size(), 2));
+  for (auto [tile_m, tile_n] : {std::pair(128, 256), std::pair(64, 128)}) {  // through the copy engine, and without
+    GemmOptions const options = with_tile(hopper, tile_m, tile_n, 1);
+    gemm(Exec{}, 1, a, b, 0, wide, options);
+    gemm(Exec{}, 1, a, b, 0, narrow, options);
+    auto const x = values(wide);
+    auto const y = values(narrow);
+    int wrong = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) wrong += y[i].bits() != T(x[i]).bits();
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("the hopper pipeline multiplies integers with every tile and number of slices") {
+  int const m = 130, n = 272, k = 1040;
+  ViewOf<Exec, std::int8_t**> a("A", m, k), b("B", n, k);
+  ViewOf<Exec, std::int32_t**> c("C", m, n), expected("C", m, n);
+  fill(a, uniform<std::int8_t>(a.size(), 1, -129, 128)), fill(b, uniform<std::int8_t>(b.size(), 2, -129, 128));
+  gemm(Exec{}, 1, a, b, 0, expected, {.op_b = Op::transpose, .algorithm = Algorithm::coalesced});
+  for (GemmOptions const& options : all_tiles(hopper)) {
+    poison(c);
+    gemm(Exec{}, 1, a, b, 0, c, options);
+    CHECK(values(c) == values(expected));
+  }
 }
 
 TEST_CASE("the hopper pipeline multiplies 8-bit types with each other") {
@@ -256,8 +294,8 @@ TEST_CASE("the plan names what keeps a product from the hopper pipeline") {
   CHECK(plan(a, b, wide, Op::transpose).algorithm == Algorithm::hopper);
   CHECK(contains(plan(wide_a, wide_b, wide, Op::transpose).reason, "allow_tf32"));
   ViewOf<Exec, e5m2_t**> const narrow_a("A", 64, 64), narrow_b("B", 64, 64);
-  CHECK(contains(plan(narrow_a, narrow_b, wide, Op::transpose).reason, "e4m3 with 8-bit types"));
-  CHECK(contains(plan(a, wide_b, wide, Op::transpose).reason, "fp16 with fp16"));
+  CHECK(contains(plan(narrow_a, narrow_b, wide, Op::transpose).reason, "e4m3 with 8-bit"));
+  CHECK(contains(plan(a, wide_b, wide, Op::transpose).reason, "with their own"));
   CHECK(contains(error_of([&] { gemm(Exec{}, 1, odd, odd_b, 0, c, hopper); }, ErrorCode::unsupported),
                  "options.workspace"));
   CHECK(contains(error_of([&] { gemm(Exec{}, 1, a, b, 0, c, with_tile(hopper, 32, 32, 1)); }, ErrorCode::unsupported),

@@ -36,7 +36,7 @@ struct Atoms : Sizes {
   struct Right : Kind::template Tile<N, K, Sizes::right_across> {};  // (N,K)
 
   template <class Tile>
-  static Source source(MatrixStack const& m) {
+  static Source source(MatrixStack const& m, int = 1) {
     return {m, bulk_copyable(Tile::transposed ? m.transposed() : m)};
   }
   template <class>

@@ -30,11 +30,17 @@ template <>
 struct Factor<e5m2_t> : ptx::E5m2 {};
 template <>
 struct Factor<float> : ptx::Tf32 {};
+template <>
+struct Factor<std::int8_t> : ptx::Int8 {};
+
+/// What the tensor cores add up in.
+template <class Element>
+using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
 
 template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {
   static_assert(sizeof(Element) == sizeof(RightElement), "both factors of a product have elements of one size");
-  using Compute = float;
+  using Compute = Sum<Element>;
   static constexpr int team_threads = warpgroup * (1 + consumers);
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
   /// Rows inside an operand but past a limit of the caller's are copied as they are.
@@ -48,34 +54,42 @@ struct Atoms : Sizes {
   };
 
   /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
-  /// the matrix it is copied from.
-  template <int Lines, int Cols, bool Transposed = false>
+  /// the matrix it is copied from. Shared: two teams that need the same tile may load half of it each, for both.
+  template <int Lines, int Cols, bool Transposed = false, bool Shared = false>
   struct Boxes {
     static_assert(Cols % line == 0);
     static constexpr int lines = Lines, boxes = Cols / line;
-    static constexpr bool transposed = Transposed;
+    static constexpr bool transposed = Transposed, shared = Shared;
+    /// A team's share of a tile loaded by two: half of the boxes, or half of the one.
+    static constexpr int share_boxes = boxes > 1 ? boxes / 2 : 1, share_lines = boxes > 1 ? Lines : Lines / 2;
+    static_assert(!Shared || (share_boxes * share_lines * 2 == Lines * boxes && share_lines % 8 == 0));
     alignas(1024) unsigned char v[boxes][Lines][line_bytes];
   };
   template <int M, int K>
   struct Left : std::conditional_t<Sizes::left_across, Boxes<K, M, true>, Boxes<M, K>> {};  // (M,K)
   template <int N, int K>
-  struct Right : std::conditional_t<Sizes::right_across, Boxes<K, N, true>, Boxes<N, K>> {};  // (N,K)
+  struct Right : std::conditional_t<Sizes::right_across, Boxes<K, N, true, Sizes::multicast>,
+                                    Boxes<N, K, false, Sizes::multicast>> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Boxes<K, N> {};  // (K,N)
 
   template <class Tile>
-  static Source source(MatrixStack const& m) {
-    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines);
+  static Source source(MatrixStack const& m, int teams_together = 1) {
+    return tensor_map(Tile::transposed ? m.transposed() : m, teams_together > 1 ? Tile::share_lines : Tile::lines);
   }
-  template <class>
+  template <class Accumulator>
   static Target target(MatrixStack const& m) {
     Target t{{}, m, false};
     if constexpr (Sizes::staged_store) {
-      t.staged = size_of(m.type) != 1 && bulk_copyable(m);
+      t.staged = Accumulator::columns * size_of(m.type) % line_bytes == 0 && bulk_copyable(m);
       if (t.staged) t.map = tensor_map(m, 64);
     }
     return t;
   }
+
+  /// Whether the columns of a consumer are whole lines of T.
+  template <class T, class Accumulator>
+  static constexpr bool fills_lines = Accumulator::columns * sizeof(T) % line_bytes == 0;
 
   struct Math;
 
@@ -85,14 +99,14 @@ struct Atoms : Sizes {
     static constexpr bool by_rows = M == 64 * consumers;  // else consumers share the columns
     static_assert(by_rows || M == 64);
     static constexpr int columns = by_rows ? N : N / consumers;
-    float r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
+    Compute r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
   template <int M>
   struct RowValues {
     static constexpr std::size_t scratch_bytes = 0;
-    float v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
-    __device__ __forceinline__ explicit RowValues(Math&, float start = 0) : v{start, start} {}
+    Compute v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
+    __device__ __forceinline__ explicit RowValues(Math&, Compute start = 0) : v{start, start} {}
   };
   template <int M, int K>
   struct Rounded {
@@ -103,15 +117,27 @@ struct Atoms : Sizes {
 
   struct Copy {
     std::uint64_t* full;  // completes when the bytes have landed
+    bool paired;          // with a team that needs the same right tiles
+    int rank;             // in the pair
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to) const {
       int const line0 = static_cast<int>(Tile::transposed ? col : row),
                 across = static_cast<int>(Tile::transposed ? row : col);
+      int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
+      if constexpr (Tile::shared)
+        if (paired) {
+#pragma unroll
+          for (int i = 0; i < Tile::share_boxes; ++i) {
+            int const box = Tile::boxes > 1 ? rank * Tile::share_boxes + i : 0,
+                      l = Tile::boxes > 1 ? 0 : rank * Tile::share_lines;
+            ptx::bulk_load_4d_multicast(to.v[box][l], &source, full, 3, across + box * line, line0 + l, inner, outer);
+          }
+          return;
+        }
 #pragma unroll
       for (int box = 0; box < Tile::boxes; ++box)
-        ptx::bulk_load_4d(to.v[box], &source, full, across + box * line, line0, static_cast<int>(plane.inner),
-                          static_cast<int>(plane.outer));
+        ptx::bulk_load_4d(to.v[box], &source, full, across + box * line, line0, inner, outer);
     }
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
@@ -126,7 +152,8 @@ struct Atoms : Sizes {
   struct Math {
     int group, thread;  // of this consumer warpgroup, of this thread in it
     Staging* staging;
-    float4* exchange;  // the ring, for what other teams send when it is idle
+    uint4* exchange;  // the ring, for what other teams send when it is idle
+    int slices;       // teams that share a tile along K
 
     /// Where element i of a thread's share lies in an (M, N) tile.
     template <int M, int N>
@@ -179,7 +206,7 @@ struct Atoms : Sizes {
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
 #pragma unroll
-      for (float& x : acc.r) x = 0;
+      for (Compute& x : acc.r) x = 0;
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
@@ -192,12 +219,29 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) to.r[i] += from.r[i];
     }
+    /// to(i, j) += from(i, j) * rows(i) * cols[j / 64]
+    template <int M, int N>
+    __device__ __forceinline__ void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows,
+                                               Compute const* cols, Accumulator<M, N>& to) const {
+      using Acc = Accumulator<M, N>;
+#pragma unroll
+      for (int g = 0; g < Acc::columns / 64; ++g)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          Compute const col = Acc::by_rows || group == 0 ? cols[g] : cols[N / 64 - Acc::columns / 64 + g];
+          Compute const scale = rows.v[h] * col;
+#pragma unroll
+          for (int i = g * 32 + h * 2; i < (g + 1) * 32; i += 4) {
+            to.r[i] += from.r[i] * scale;
+            to.r[i + 1] += from.r[i + 1] * scale;
+          }
+        }
+    }
     /// Teams that share a tile along K send their accumulators to the first of them, which adds them in order: true
     /// there.
     template <int M, int N>
     __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
-      int const teams = ptx::cluster_size();
-      if (teams == 1) return true;
+      if (slices == 1) return true;
       constexpr int packs = Accumulator<M, N>::columns / 8, threads = consumers * warpgroup;
       int const rank = ptx::cluster_rank(), at = group * warpgroup + thread;
       ptx::cluster_sync();  // all are done with their rings
@@ -206,18 +250,19 @@ struct Atoms : Sizes {
                                  static_cast<std::uint32_t>((rank - 1) * packs * threads + at) * 16;
 #pragma unroll
         for (int i = 0; i < packs; ++i)
-          ptx::cluster_store(to + i * threads * 16, acc.r[4 * i], acc.r[4 * i + 1], acc.r[4 * i + 2], acc.r[4 * i + 3]);
+          ptx::cluster_store(to + i * threads * 16, {bits(acc.r[4 * i]), bits(acc.r[4 * i + 1]), bits(acc.r[4 * i + 2]),
+                                                     bits(acc.r[4 * i + 3])});
       }
       ptx::cluster_sync();
       if (rank > 0) return false;
-      for (int other = 0; other < teams - 1; ++other)
+      for (int other = 0; other < slices - 1; ++other)
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
-          float4 const x = exchange[(other * packs + i) * threads + at];
-          acc.r[4 * i] += x.x;
-          acc.r[4 * i + 1] += x.y;
-          acc.r[4 * i + 2] += x.z;
-          acc.r[4 * i + 3] += x.w;
+          uint4 const x = exchange[(other * packs + i) * threads + at];
+          acc.r[4 * i] += Kokkos::bit_cast<Compute>(x.x);
+          acc.r[4 * i + 1] += Kokkos::bit_cast<Compute>(x.y);
+          acc.r[4 * i + 2] += Kokkos::bit_cast<Compute>(x.z);
+          acc.r[4 * i + 3] += Kokkos::bit_cast<Compute>(x.w);
         }
       return true;
     }
@@ -230,6 +275,12 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
 #pragma unroll
       for (int h = 0; h < 2; ++h) f(first.v[h], rest.v[h]...);
+    }
+    /// f(value, row) by every thread that has a part in the row
+    template <int M, class F>
+    __device__ __forceinline__ void each_row(RowValues<M>& rows, F const& f) const {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) f(rows.v[h], row<M, 128>(h * 2));
     }
     template <int M, class F>
     __device__ __forceinline__ void once_per_row(RowValues<M> const& rows, F const& f) const {
@@ -280,12 +331,11 @@ struct Atoms : Sizes {
       if constexpr (!Sizes::staged_store) {
         store_direct(acc, target, plane, row0, col0);
       } else if (target.staged) {
-        if (target.strides.type == Scalar::bf16)
-          store_bulk<bf16_t>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
-        else if (target.strides.type == Scalar::fp16)
-          store_bulk<fp16_t>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
-        else
-          store_bulk<float>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+        int const row = static_cast<int>(row0), col = static_cast<int>(col0);
+        visit_scalar<Compute>(target.strides.type, [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          if constexpr (fills_lines<T, Accumulator<M, N>>) store_bulk<T>(acc, target, plane, row, col);
+        });
       } else {
         store_lines(acc, target, plane, row0, col0);
       }
@@ -297,6 +347,7 @@ struct Atoms : Sizes {
     }
 
    private:
+    __device__ __forceinline__ static std::uint32_t bits(Compute x) { return Kokkos::bit_cast<std::uint32_t>(x); }
     /// Step k of a factor from its line (or, across, column) `first` on.
     template <bool IsAcross, class Tile>
     __device__ __forceinline__ static std::uint64_t factor(Tile const& tile, int first, int k) {
@@ -335,25 +386,30 @@ struct Atoms : Sizes {
       int const lane = thread % 32, warp = thread / 32;
       int const first_row = (Acc::by_rows ? group * 64 : 0) + warp * 16,
                 first_col = Acc::by_rows ? 0 : group * Acc::columns;
-      float* const lines = reinterpret_cast<float*>(staging[group]) + warp * 16 * pitch;
-      float* const mine = lines + lane / 4 * pitch + lane % 4 * 2;
+      int const rows = m.rows - row0 - first_row < 16 ? static_cast<int>(m.rows - row0 - first_row) : 16;
+      Compute* const lines = reinterpret_cast<Compute*>(staging[group]) + warp * 16 * pitch;
+      Compute* const mine = lines + lane / 4 * pitch + lane % 4 * 2;
 #pragma unroll
       for (int begin = 0; begin < Acc::columns; begin += 32) {
         __syncwarp();  // the columns before are stored
 #pragma unroll
         for (int i = 0; i < 16; i += 2)
-          *reinterpret_cast<float2*>(mine + i % 4 / 2 * 8 * pitch + i / 4 * 8) =
-              make_float2(acc.r[begin / 2 + i], acc.r[begin / 2 + i + 1]);
+          *reinterpret_cast<Pair<Compute>*>(mine + i % 4 / 2 * 8 * pitch + i / 4 * 8) = {acc.r[begin / 2 + i],
+                                                                                         acc.r[begin / 2 + i + 1]};
         __syncwarp();
         std::int64_t const c = col0 + first_col + begin + lane;
         if (c >= m.cols) continue;
-        visit_scalar<float>(m.type, [&](auto tag) {
+        visit_scalar<Compute>(m.type, [&](auto tag) {
           using T = typename decltype(tag)::type;
-          T* const column = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, c);
+          T* to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0 + first_row, c);
 #pragma unroll 1
-          for (int i = 0; i < 16; ++i) {
-            int const r = first_row + i;
-            if (row0 + r < m.rows) column[r * m.row_stride] = T(lines[i * pitch + lane]);
+          for (int i = 0; i < 16; i += 8) {
+            Compute x[8];  // at once: a store might change what is read behind it, for all that the compiler knows
+#pragma unroll
+            for (int q = 0; q < 8; ++q) x[q] = lines[(i + q) * pitch + lane];
+#pragma unroll
+            for (int q = 0; q < 8; ++q, to += m.row_stride)
+              if (i + q < rows) *to = rounded<T>(x[q]);
           }
         });
       }
@@ -386,7 +442,7 @@ struct Atoms : Sizes {
     }
     /// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8).
     template <class T>
-    __device__ __forceinline__ void fill_box(float const* r, int box) const {
+    __device__ __forceinline__ void fill_box(Compute const* r, int box) const {
       int const lane = thread % 32;
       if constexpr (sizeof(T) == 2) {  // 16 x 16 elements at a time
         int const at = thread / 32 * 16 + lane % 16;
@@ -398,13 +454,15 @@ struct Atoms : Sizes {
           ptx::store_matrix_x4(
               ptx::shared_address(&staging[group][box][at][0]) + (((j * 2 + lane / 16) ^ (at & 7)) << 4), x);
         }
-      } else {
+      } else {  // two neighbours at a time
         char* const line = reinterpret_cast<char*>(&staging[group][box][thread / 32 * 16 + lane / 4][0]);
+        constexpr int size = static_cast<int>(sizeof(T));
 #pragma unroll
-        for (int i = 0; i < 16; i += 2)
-          *reinterpret_cast<float2*>(line + i % 4 / 2 * 8 * line_bytes +
-                                     (((i / 4 * 2 + lane % 4 / 2) ^ (lane / 4)) << 4) + lane % 2 * 8) =
-              make_float2(r[i], r[i + 1]);
+        for (int i = 0; i < line_bytes / size / 2; i += 2) {
+          int const at = (i / 4 * 8 + lane % 4 * 2) * size;  // in its line
+          *reinterpret_cast<Pair<T>*>(line + i % 4 / 2 * 8 * line_bytes + ((at / 16 ^ lane / 4) << 4) + at % 16) =
+              rounded_pair<T>(r[i], r[i + 1]);
+        }
       }
     }
   };

@@ -9,7 +9,8 @@
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
 // two consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers move from
-// the producer to the consumers.
+// the producer to the consumers. Of a pair of teams each loads half of the right tiles for both: a stage is empty when
+// the consumers of both have given it back.
 namespace tessera::detail::bulk {
 
 template <class Stage>
@@ -37,6 +38,7 @@ struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
   int thread;
+  bool paired;
   int at = 0, oldest = 0;
   std::uint32_t phase = 0;
 
@@ -47,10 +49,10 @@ struct Stream {
     }
   }
   template <class Atoms, class Kernel>
-  __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step) {
+  __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step, int rank) {
     ptx::barrier_wait(empty + at, phase ^ 1);
     ptx::barrier_arrive_expect(full + at, sizeof(Stage));
-    kernel.load(typename Atoms::Copy{full + at}, stage[at], tile, step);
+    kernel.load(typename Atoms::Copy{full + at, paired, rank}, stage[at], tile, step);
     next();
   }
   __device__ __forceinline__ Stage const& acquire() {
@@ -60,13 +62,33 @@ struct Stream {
     return s;
   }
   __device__ __forceinline__ void release() {
-    if (thread == 0) ptx::barrier_arrive(empty + oldest);
+    if (paired) {
+      if (thread < 2) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), thread));
+    } else if (thread == 0) {
+      ptx::barrier_arrive(empty + oldest);
+    }
     if (++oldest == Stage::depth) oldest = 0;
   }
 };
 
 template <class... Stage>
 struct Ends : Stream<Stage>... {};
+
+/// Teams that share a tile along K, or that load right tiles together: neighbours in the league.
+template <class Kernel>
+KOKKOS_FUNCTION int slices(Kernel const& kernel) {
+  if constexpr (requires { kernel.slices; })
+    return kernel.slices;
+  else
+    return 1;
+}
+template <class Kernel>
+KOKKOS_FUNCTION int multicast(Kernel const& kernel) {
+  if constexpr (requires { kernel.multicast; })
+    return kernel.multicast;
+  else
+    return 1;
+}
 
 template <class Kernel, class Atoms, class Inputs>
 struct Pipeline;
@@ -81,41 +103,54 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     Memory& shared = *static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
     int const id = team.team_rank() * 32 + threadIdx.x, group = id / warpgroup;
+    bool const paired = multicast(kernel) > 1;
     if (id == 0) {
-      (initialise(static_cast<Barriers<Stage>&>(shared)), ...);
+      (initialise(static_cast<Barriers<Stage>&>(shared), paired ? 2 * consumers : consumers), ...);
       ptx::barrier_init_fence();
     }
-    team.team_barrier();
+    if (paired)
+      ptx::cluster_sync();
+    else
+      team.team_barrier();
+    ptx::let_next_grid_start();
+    ptx::wait_for_grids_before();
     Ends<Stage...> ends{Stream<Stage>{static_cast<Ring<Stage>&>(shared).stage,
                                       static_cast<Barriers<Stage>&>(shared).full,
-                                      static_cast<Barriers<Stage>&>(shared).empty, id % warpgroup}...};
+                                      static_cast<Barriers<Stage>&>(shared).empty, id % warpgroup, paired}...};
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
-      if (id == 0)
-        for (int t = team.league_rank(); t < tiles; t += team.league_size()) produce_tile(kernel.tile(t), ends);
+      if (id == 0) {
+        int const rank = paired ? ptx::cluster_rank() : 0;
+        for (int t = team.league_rank(); t < tiles; t += team.league_size()) produce_tile(kernel.tile(t), ends, rank);
+      }
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
-      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile, reinterpret_cast<float4*>(&shared)};
+      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
+                                slices(kernel)};
       if constexpr (Atoms::take_turns)
         if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
       for (int t = team.league_rank(); t < tiles; t += team.league_size())
         kernel.body(math, kernel.tile(t), static_cast<Stream<Stage>&>(ends)...);
       math.drain();
     }
+    if (paired) {  // the other may still load into this team's memory and arrive at its barriers
+      __syncwarp();
+      ptx::cluster_sync();
+    }
 #endif
   }
 
  private:
   template <class S>
-  __device__ __forceinline__ static void initialise(Barriers<S>& barriers) {
+  __device__ __forceinline__ static void initialise(Barriers<S>& barriers, int releases) {
     for (int i = 0; i < S::depth; ++i) {
       ptx::barrier_init(barriers.full + i, 1);
-      ptx::barrier_init(barriers.empty + i, consumers);
+      ptx::barrier_init(barriers.empty + i, releases);
     }
   }
   template <class AllEnds>
-  __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends) const {
+  __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends, int rank) const {
     int last = 0;
     ((last = kernel.steps(static_cast<Stage const*>(nullptr), tile) > last
                  ? kernel.steps(static_cast<Stage const*>(nullptr), tile)
@@ -125,7 +160,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       (
           [&] {
             if (j < kernel.steps(static_cast<Stage const*>(nullptr), tile))
-              static_cast<Stream<Stage>&>(ends).template produce<Atoms>(kernel, tile, j);
+              static_cast<Stream<Stage>&>(ends).template produce<Atoms>(kernel, tile, j, rank);
           }(),
           ...);
   }
@@ -151,11 +186,9 @@ struct BulkPipeline<Kokkos::Cuda> {
     using P = Pipeline<Atoms, Kernel>;
     check_tiles(label, kernel.tiles());
     check_scratch(label, exec, P::scratch_bytes);
-    int slices = 1;  // teams that share a tile, neighbours in the league
-    if constexpr (requires { kernel.slices; }) slices = kernel.slices;
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads>(
-        label, exec, static_cast<int>(kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec))), slices, P::scratch_bytes,
-        P{kernel});
+        label, exec, static_cast<int>(kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec))),
+        bulk::slices(kernel) * bulk::multicast(kernel), P::scratch_bytes, P{kernel});
   }
 };
 

@@ -114,14 +114,27 @@ struct Machine<Kokkos::Cuda> {
   template <int Threads, int TeamsAtOnce, class Functor>
   static void launch(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                      Functor const& functor) {
-    launch_clusters<Threads, TeamsAtOnce>(label, exec, league, 1, scratch, functor);
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, nullptr, 0);
   }
 
   /// The same in clusters of neighbouring teams that run at the same time and reach each other's scratch (sm_90);
-  /// `cluster` divides `league`.
-  template <int Threads, int TeamsAtOnce = 1, class Functor>
+  /// `cluster` divides `league`. Teams may start while the kernels before are still running, so that the functor begins
+  /// with what needs none of their results and then waits for them (ptx::wait_for_grids_before).
+  template <int Threads, class Functor>
   static void launch_clusters(char const* label, Kokkos::Cuda const& exec, int league, int cluster, std::size_t scratch,
                               Functor const& functor) {
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    start<Threads, 1>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
+  }
+
+ private:
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static void start(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
+                    Functor const& functor, cudaLaunchAttribute* attributes, unsigned count) {
     static_assert(sizeof(Functor) <= 4000, "kernel parameters hold 4 KB: pass large tables through memory");
     if (league <= 0) return;
     CurrentDevice const device(label, exec.cuda_device());
@@ -129,16 +142,13 @@ struct Machine<Kokkos::Cuda> {
     std::size_t const bytes = reduce_bytes + scratch;
     allow_shared_memory<KernelTag<Threads, TeamsAtOnce, Functor>>(label, reinterpret_cast<void const*>(kernel),
                                                                   exec.cuda_device(), bytes);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(league));
     config.blockDim = dim3(32, Threads / 32);
     config.dynamicSmemBytes = bytes;
     config.stream = exec.cuda_stream();
-    config.attrs = &attribute;
-    config.numAttrs = cluster > 1 ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = count;
     KernelRegion const region(label, exec);
     cuda_check(cudaLaunchKernelEx(&config, kernel, functor, int(reduce_bytes), static_cast<int>(scratch)), label);
   }

@@ -55,6 +55,16 @@ __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, s
       "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
+/// The same into the same places of all teams of the cluster that `teams` names, bit by bit; each one's barrier at the
+/// place of `barrier` learns of its bytes.
+__device__ __forceinline__ void bulk_load_4d_multicast(void* to, CUtensorMap const* map, std::uint64_t* barrier,
+                                                       std::uint16_t teams, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%4, %5, %6, %7}], [%2], %3;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "h"(teams), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
 __device__ __forceinline__ void bulk_store_4d(CUtensorMap const* map, void const* from, int c0, int c1, int c2,
                                               int c3) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
@@ -69,11 +79,6 @@ __device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_g
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory
-__device__ __forceinline__ int cluster_size() {
-  int n;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
-  return n;
-}
 __device__ __forceinline__ int cluster_rank() {
   int n;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
@@ -89,10 +94,22 @@ __device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, 
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
-__device__ __forceinline__ void cluster_store(std::uint32_t to, float a, float b, float c, float d) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+/// Arrives at a barrier of another team, or of this one.
+__device__ __forceinline__ void cluster_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void cluster_store(std::uint32_t to, uint4 x) {
+  asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                : "memory");
 }
+
+// ---- kernels of one stream, one after the other
+/// The next kernel of the stream may take multiprocessors that this one leaves. It waits as below.
+__device__ __forceinline__ void let_next_grid_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+/// The kernels before this one in its stream are done, and what they wrote is seen.
+__device__ __forceinline__ void wait_for_grids_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // ---- registers and matrix stores
 template <int Count>
@@ -131,6 +148,33 @@ __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.com
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+/// What the tensor cores call an element.
+struct Bf16 {};
+struct Fp16 {};
+struct Tf32 {};
+struct E4m3 {};
+struct E5m2 {};
+struct Int8 {};
+
+/// Two numbers rounded to 8 bits, `low` in the lower ones. Hardware saturates; here what is too large becomes NaN in
+/// e4m3 and an infinity in e5m2, as everywhere in the library.
+__device__ __forceinline__ std::uint16_t narrow_pair(E4m3, float low, float high) {
+  std::uint16_t x;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(x) : "f"(high), "f"(low));
+  constexpr float largest = 464;  // which still rounds to 448
+  if (!(fabsf(low) <= largest)) x = (x & 0xFF00) | 0x7F;
+  if (!(fabsf(high) <= largest)) x = (x & 0x00FF) | 0x7F00;
+  return x;
+}
+__device__ __forceinline__ std::uint16_t narrow_pair(E5m2, float low, float high) {
+  std::uint16_t x;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(x) : "f"(high), "f"(low));
+  constexpr float smallest = 61440;  // which rounds to infinity
+  if (fabsf(low) >= smallest) x = (x & 0xFF80) | 0x7C;
+  if (fabsf(high) >= smallest) x = (x & 0x80FF) | 0x7C00;
+  return x;
 }
 
 /// 2^x, relative error 2^-22, subnormal results flushed.

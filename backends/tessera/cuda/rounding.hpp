@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/cuda/ptx.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/types.hpp>
 
-// Rounding to 16-bit types by the machine's own instructions, two elements at a time: the same bits as T(x).
+// Rounding to narrow types by the machine's own instructions, two elements at a time: the same bits as T(x).
 namespace tessera::detail {
 
 /// Two neighbours of a row, rounded.
@@ -19,17 +20,26 @@ template <class T>
 struct alignas(2 * sizeof(T)) Pair {
   T low, high;
 };
-template <class T>
-__device__ __forceinline__ Pair<T> rounded_pair(float low, float high) {
+template <class T, class Compute>
+__device__ __forceinline__ Pair<T> rounded_pair(Compute low, Compute high) {
   if constexpr (std::is_same_v<T, bf16_t>) {
     __nv_bfloat162 const x = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
   } else if constexpr (std::is_same_v<T, fp16_t>) {
     __half2 const x = __floats2half2_rn(low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
+  } else if constexpr (float_type<T> && sizeof(T) == 1) {
+    using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
+    std::uint16_t const x = ptx::narrow_pair(Kind{}, low, high);
+    return *reinterpret_cast<Pair<T> const*>(&x);
   } else {
     return {T(low), T(high)};
   }
+}
+/// One element.
+template <class T, class Compute>
+__device__ __forceinline__ T rounded(Compute x) {
+  return rounded_pair<T>(x, Compute(0)).low;
 }
 /// The same as the bits of a register; T has 16 bits.
 template <class T>

@@ -31,6 +31,8 @@ inline CUtensorMapDataType tensor_map_type(Scalar type) {
   switch (type) {
     case Scalar::fp32:  // loads round to tf32, as products want it; stores keep every bit
       return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    case Scalar::int32:
+      return CU_TENSOR_MAP_DATA_TYPE_INT32;
     case Scalar::bf16:
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case Scalar::fp16:

@@ -20,6 +20,11 @@ __device__ __forceinline__ void pin(float (&d)[N]) {
 #pragma unroll
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }
+template <int N>
+__device__ __forceinline__ void pin(int (&d)[N]) {
+#pragma unroll
+  for (int& x : d) asm volatile("" : "+r"(x)::"memory");
+}
 
 /// Descriptor of an operand in shared memory with the 128-byte swizzle: eight rows are 1024 bytes apart. `leading`
 /// counts for operands whose contiguous index is not K: bytes from one 64-column group to the next.
@@ -28,27 +33,22 @@ __device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::ui
          ((std::uint64_t(1024) >> 4) << 32) | (std::uint64_t(1) << 62);
 }
 
-/// What the tensor cores call an element.
-struct Bf16 {};
-struct Fp16 {};
-struct Tf32 {};
-struct E4m3 {};
-struct E5m2 {};
-
 /// Which operands lie with K across the lines of shared memory: 16-bit types only.
 template <bool Left, bool Right>
 struct Across {};
 
 // clang-format off
-#define TESSERA_REGISTERS_8(d, i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define TESSERA_REGISTERS_32(d, i) \
-  TESSERA_REGISTERS_8(d, i), TESSERA_REGISTERS_8(d, i + 8), TESSERA_REGISTERS_8(d, i + 16), TESSERA_REGISTERS_8(d, i + 24)
-#define TESSERA_REGISTERS_64(d, i) TESSERA_REGISTERS_32(d, i), TESSERA_REGISTERS_32(d, i + 32)
-#define TESSERA_REGISTERS_88(d) \
-  TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_8(d, 64), TESSERA_REGISTERS_8(d, 72), TESSERA_REGISTERS_8(d, 80)
-#define TESSERA_REGISTERS_96(d) TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_32(d, 64)
-#define TESSERA_REGISTERS_128(d) TESSERA_REGISTERS_64(d, 0), TESSERA_REGISTERS_64(d, 64)
+#define TESSERA_FLOAT(x) "+f"(x)
+#define TESSERA_INT(x) "+r"(x)
+#define TESSERA_REGISTERS_8(C, d, i) \
+  C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
+#define TESSERA_REGISTERS_32(C, d, i) \
+  TESSERA_REGISTERS_8(C, d, i), TESSERA_REGISTERS_8(C, d, i + 8), TESSERA_REGISTERS_8(C, d, i + 16), TESSERA_REGISTERS_8(C, d, i + 24)
+#define TESSERA_REGISTERS_64(C, d, i) TESSERA_REGISTERS_32(C, d, i), TESSERA_REGISTERS_32(C, d, i + 32)
+#define TESSERA_REGISTERS_88(C, d) \
+  TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_8(C, d, 64), TESSERA_REGISTERS_8(C, d, 72), TESSERA_REGISTERS_8(C, d, 80)
+#define TESSERA_REGISTERS_96(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_32(C, d, 64)
+#define TESSERA_REGISTERS_128(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_64(C, d, 64)
 #define TESSERA_NAMES_32 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -70,52 +70,53 @@ struct Across {};
 // A predicate says whether the product is added or replaces.
 #define TESSERA_WGMMA_TEXT(N, TYPES, NAMES, OPERANDS, ADD, TAIL)                                                        \
   "{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N TYPES " {" NAMES "}, " OPERANDS \
-  ", p, 1, 1" TAIL ";\n}\n"
+  ", p" TAIL ";\n}\n"
 
-// Both operands from shared memory. A, B, ADD, TA, TB are the numbers of the operands behind the accumulator.
-#define TESSERA_WGMMA_16(LEFT, RIGHT, TYPES, COUNT, N, NAMES, REGISTERS, A, B, ADD, TA, TB)                              \
+// Both operands from shared memory. C wraps a register in its constraint; A, B, ADD, TA, TB are the numbers of the
+// operands behind the accumulator. Of integers no factor can be negated: the two ones are missing.
+#define TESSERA_WGMMA_16(LEFT, RIGHT, TYPES, T, SCALES, COUNT, N, NAMES, REGISTERS, A, B, ADD, TA, TB)                   \
   template <bool LeftAcross, bool RightAcross>                                                                           \
-  __device__ __forceinline__ void wgmma(LEFT, RIGHT, Across<LeftAcross, RightAcross>, float (&d)[COUNT], std::uint64_t a, \
+  __device__ __forceinline__ void wgmma(LEFT, RIGHT, Across<LeftAcross, RightAcross>, T (&d)[COUNT], std::uint64_t a,    \
                                         std::uint64_t b, int add) {                                                      \
-    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, ", " TA ", " TB)                                     \
+    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, SCALES ", " TA ", " TB)                              \
                  : REGISTERS                                                                                             \
                  : "l"(a), "l"(b), "r"(add), "n"(int(LeftAcross)), "n"(int(RightAcross)));                               \
   }
-#define TESSERA_WGMMA_OTHER(LEFT, RIGHT, TYPES, COUNT, N, NAMES, REGISTERS, A, B, ADD, TA, TB)                           \
-  __device__ __forceinline__ void wgmma(LEFT, RIGHT, Across<false, false>, float (&d)[COUNT], std::uint64_t a,           \
+#define TESSERA_WGMMA_ALONG(LEFT, RIGHT, TYPES, T, SCALES, COUNT, N, NAMES, REGISTERS, A, B, ADD, TA, TB)                \
+  __device__ __forceinline__ void wgmma(LEFT, RIGHT, Across<false, false>, T (&d)[COUNT], std::uint64_t a,               \
                                         std::uint64_t b, int add) {                                                      \
-    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, "")                                                  \
-                 : REGISTERS                                                                                             \
-                 : "l"(a), "l"(b), "r"(add));                                                                            \
+    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, SCALES) : REGISTERS : "l"(a), "l"(b), "r"(add));     \
   }
-#define TESSERA_WGMMA_SIZES(DEFINE, LEFT, RIGHT, TYPES)                                                                  \
-  DEFINE(LEFT, RIGHT, TYPES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34", "%35", "%36")  \
-  DEFINE(LEFT, RIGHT, TYPES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66", "%67", "%68") \
-  DEFINE(LEFT, RIGHT, TYPES, 88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(d), "%88", "%89", "%90", "%91", "%92")    \
-  DEFINE(LEFT, RIGHT, TYPES, 96, "192", TESSERA_NAMES_96, TESSERA_REGISTERS_96(d), "%96", "%97", "%98", "%99", "%100")   \
-  DEFINE(LEFT, RIGHT, TYPES, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(d), "%128", "%129", "%130", "%131", "%132")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_16, Bf16, Bf16, "k16.f32.bf16.bf16")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_16, Fp16, Fp16, "k16.f32.f16.f16")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, Tf32, Tf32, "k8.f32.tf32.tf32")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E4m3, E4m3, "k32.f32.e4m3.e4m3")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E4m3, E5m2, "k32.f32.e4m3.e5m2")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E5m2, E4m3, "k32.f32.e5m2.e4m3")
-TESSERA_WGMMA_SIZES(TESSERA_WGMMA_OTHER, E5m2, E5m2, "k32.f32.e5m2.e5m2")
+#define TESSERA_WGMMA_SIZES(DEFINE, C, LEFT, RIGHT, TYPES, T, SCALES)                                                    \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(C, d, 0), "%32", "%33", "%34", "%35", "%36") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(C, d, 0), "%64", "%65", "%66", "%67", "%68") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(C, d), "%88", "%89", "%90", "%91", "%92") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 96, "192", TESSERA_NAMES_96, TESSERA_REGISTERS_96(C, d), "%96", "%97", "%98", "%99", "%100") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(C, d), "%128", "%129", "%130", "%131", "%132")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_16, TESSERA_FLOAT, Bf16, Bf16, "k16.f32.bf16.bf16", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_16, TESSERA_FLOAT, Fp16, Fp16, "k16.f32.f16.f16", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, Tf32, Tf32, "k8.f32.tf32.tf32", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E4m3, E4m3, "k32.f32.e4m3.e4m3", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E4m3, E5m2, "k32.f32.e4m3.e5m2", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E5m2, E4m3, "k32.f32.e5m2.e4m3", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_INT, Int8, Int8, "k32.s32.s8.s8", int, "")
 
 // A from registers, B from shared memory with N contiguous.
 #define TESSERA_WGMMA_REGISTERS(COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                                     \
   __device__ __forceinline__ void wgmma(Bf16, float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) { \
-    asm volatile(TESSERA_WGMMA_TEXT(N, "k16.f32.bf16.bf16", NAMES, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B, ADD, ", 1")   \
+    asm volatile(TESSERA_WGMMA_TEXT(N, "k16.f32.bf16.bf16", NAMES, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B, ADD, ", 1, 1, 1")   \
                  : REGISTERS                                                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                       \
   }
-TESSERA_WGMMA_REGISTERS(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(d, 0), "%32", "%33", "%34", "%35", "%36", "%37")
-TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(d, 0), "%64", "%65", "%66", "%67", "%68", "%69")
+TESSERA_WGMMA_REGISTERS(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(TESSERA_FLOAT, d, 0), "%32", "%33", "%34", "%35", "%36", "%37")
+TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSERA_FLOAT, d, 0), "%64", "%65", "%66", "%67", "%68", "%69")
 // clang-format on
 
 #undef TESSERA_WGMMA_TEXT
 #undef TESSERA_WGMMA_16
-#undef TESSERA_WGMMA_OTHER
+#undef TESSERA_WGMMA_ALONG
+#undef TESSERA_FLOAT
+#undef TESSERA_INT
 #undef TESSERA_WGMMA_SIZES
 #undef TESSERA_WGMMA_REGISTERS
 #undef TESSERA_REGISTERS_8

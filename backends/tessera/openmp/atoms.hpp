@@ -53,7 +53,7 @@ struct Atoms : Sizes {
   using Source = MatrixStack;
   using Target = MatrixStack;
   template <class Tile>
-  static Source source(MatrixStack const& m) {
+  static Source source(MatrixStack const& m, int = 1) {
     return m;
   }
   template <class Tile>
@@ -186,6 +186,20 @@ struct Atoms : Sizes {
     template <class F, int M, class... Rows>
     void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
       for (int i = 0; i < M; ++i) f(first.v[i], rest.v[i]...);
+    }
+    template <int M, int N>
+    void add_scaled(Accumulator<M, N>& from, RowValues<M> const& rows, Compute const* cols,
+                    Accumulator<M, N>& to) const {
+      to.rows = from.rows;
+      to.cols = from.cols;
+      each_panel(to, [&](Compute(&sums)[NR], int i, int col, int n) {
+        Compute const* const part = from.v[col / NR][i];
+        for (int c = 0; c < n; ++c) sums[c] += part[c] * rows.v[i] * cols[(col + c) / 64];
+      });
+    }
+    template <int M, class F>
+    void each_row(RowValues<M>& rows, F const& f) const {
+      for (int i = 0; i < M; ++i) f(rows.v[i], i);
     }
     template <int M, class F>
     void once_per_row(RowValues<M> const& rows, F const& f) const {

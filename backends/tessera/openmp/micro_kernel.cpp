@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/openmp/micro_kernel.hpp>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -9,11 +10,14 @@ namespace tessera::detail::openmp {
 
 void multiply_panels_baseline(float const*, float const*, float*, int, bool);
 void multiply_panels_baseline(double const*, double const*, double*, int, bool);
+void multiply_panels_baseline(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
 #if defined(TESSERA_X86_MICRO_KERNELS)
 void multiply_panels_avx2(float const*, float const*, float*, int, bool);
 void multiply_panels_avx2(double const*, double const*, double*, int, bool);
+void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
 void multiply_panels_avx512(float const*, float const*, float*, int, bool);
 void multiply_panels_avx512(double const*, double const*, double*, int, bool);
+void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
 #endif
 
 namespace {
@@ -50,6 +54,7 @@ MicroKernel<T> micro_kernel() {
 
 template MicroKernel<float> micro_kernel<float>();
 template MicroKernel<double> micro_kernel<double>();
+template MicroKernel<std::int32_t> micro_kernel<std::int32_t>();
 
 char const* instruction_set() {
   switch (isa()) {

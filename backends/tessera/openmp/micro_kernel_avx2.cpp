@@ -12,4 +12,8 @@ void multiply_panels_avx2(double const* a, double const* b, double* c, int k, bo
   multiply_panels<double, 32, 6>(a, b, c, k, add);
 }
 
+void multiply_panels_avx2(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add) {
+  multiply_panels<std::int32_t, 32, 6>(a, b, c, k, add);
+}
+
 }  // namespace tessera::detail::openmp

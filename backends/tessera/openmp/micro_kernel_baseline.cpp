@@ -12,4 +12,8 @@ void multiply_panels_baseline(double const* a, double const* b, double* c, int k
   multiply_panels<double, 16, 4>(a, b, c, k, add);
 }
 
+void multiply_panels_baseline(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add) {
+  multiply_panels<std::int32_t, 16, 4>(a, b, c, k, add);
+}
+
 }  // namespace tessera::detail::openmp

@@ -5,6 +5,8 @@
 
 // Included by one source per instruction set, each compiled for its own. No standard header here: an inline function
 // compiled for AVX-512 and merged by the linker would run on processors without it.
+#include <cstdint>
+
 #include <tessera/openmp/micro_kernel.hpp>
 
 namespace {

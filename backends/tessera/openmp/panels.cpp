@@ -61,5 +61,6 @@ void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t st
   template void store_row(Scalar, COMPUTE const*, int, void*, std::int64_t);
 TESSERA_PANELS(float)
 TESSERA_PANELS(double)
+TESSERA_PANELS(std::int32_t)
 
 }  // namespace tessera::detail::openmp

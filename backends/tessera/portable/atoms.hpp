@@ -151,7 +151,7 @@ struct Atoms : Sizes {
   using Source = MatrixStack;
   using Target = MatrixStack;
   template <class Tile>
-  static Source source(MatrixStack const& m) {
+  static Source source(MatrixStack const& m, int = 1) {
     return m;
   }
   template <class Tile>
@@ -276,6 +276,19 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
       TESSERA_UNROLL
       for (int i = 0; i < RowValues<M>::rows; ++i) f(first.v[i], rest.v[i]...);
+    }
+    /// to(i, j) += from(i, j) * rows(i) * cols[j / 64]
+    template <int M, int N>
+    KOKKOS_FUNCTION void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows, Compute const* cols,
+                                    Accumulator<M, N>& to) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { to.v[i][j] += from.v[i][j] * rows.v[i] * cols[col(j) / 64]; });
+    }
+    /// f(value, row) by every thread that has a part in the row
+    template <int M, class F>
+    KOKKOS_FUNCTION void each_row(RowValues<M>& rows, F const& f) const {
+      TESSERA_UNROLL
+      for (int i = 0; i < RowValues<M>::rows; ++i) f(rows.v[i], row(i));
     }
     /// f(value, row), once for every row of the tile
     template <int M, class F>

@@ -49,6 +49,11 @@ KOKKOS_FORCEINLINE_FUNCTION void visit_scalar(Scalar type, F const& f) {
       f(ScalarTag<double>{});
     else
       f(ScalarTag<float>{});
+  } else if constexpr (std::is_same_v<Compute, std::int32_t>) {
+    if (type == Scalar::int8)
+      f(ScalarTag<std::int8_t>{});
+    else
+      f(ScalarTag<std::int32_t>{});
   } else {
     switch (type) {
       case Scalar::fp16:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include <tessera/error.hpp>
@@ -18,12 +19,21 @@
 // The matrix product on the bulk pipeline: what it can take, and which configuration takes it.
 namespace tessera::detail {
 
-/// Whether the bulk pipeline multiplies these element types with each other. fp32 is rounded to tf32; of 8-bit types
-/// one is e4m3.
+/// Whether the bulk pipeline multiplies these element types with each other. fp32 is rounded to tf32; of two 8-bit
+/// floating-point types one is e4m3.
 constexpr bool bulk_multiplies(Scalar a, Scalar b) {
-  if (size_of(a) == 1 && size_of(b) == 1)
-    return a != Scalar::int8 && b != Scalar::int8 && (a == Scalar::e4m3 || b == Scalar::e4m3);
-  return a == b && (a == Scalar::bf16 || a == Scalar::fp16 || a == Scalar::fp32);
+  if (size_of(a) == 1 && size_of(b) == 1 && a != Scalar::int8 && b != Scalar::int8)
+    return a == Scalar::e4m3 || b == Scalar::e4m3;
+  return a == b && (a == Scalar::bf16 || a == Scalar::fp16 || a == Scalar::fp32 || a == Scalar::int8);
+}
+
+/// How the tensor cores' own sums serve a product of these types: fp32 and int32 as they are; of 8-bit floats, which
+/// they cut at some 14 bits, only those of 128 products, which are then added in fp32, unless the caller permits more
+/// where the library has it.
+enum class BulkSum : std::uint8_t { full, promoted, either };
+constexpr BulkSum bulk_sum(Scalar a, Scalar b) {
+  if (size_of(a) != 1 || a == Scalar::int8) return BulkSum::full;
+  return a == Scalar::e4m3 && b == Scalar::e4m3 ? BulkSum::either : BulkSum::promoted;
 }
 
 /// How the copy engine gets at an (M, K) or (N, K) factor.
@@ -68,45 +78,64 @@ GemmProblem bulk_problem(GemmProblem const& p) {
 }
 
 struct GemmBulkChoice {
-  int rows = 0, columns = 0, slices = 1;
+  int rows = 0, columns = 0, slices = 1, multicast = 1;
   double clocks = HUGE_VAL;
 };
 
-/// Whether there is a kernel: of each tile for 16-bit factors along K and for tf32; without the one of 192 columns for
-/// other layouts. Of the largest for 8 bits only where nothing is promoted, since two such accumulators do not fit.
+/// Whether there is a kernel: of each tile for factors along K; without the one of 192 columns for other layouts. Of
+/// the largest only where nothing is promoted, since two such accumulators do not fit, and in place of the next then.
 /// With an epilogue of the caller's, who compiles them, the largest and the smallest only.
-constexpr bool has_gemm_bulk_tile(int rows, int columns, int bytes, bool across, bool fast, bool own_epilogue) {
+constexpr bool has_gemm_bulk_tile(int rows, int columns, bool promoted, bool across, bool own_epilogue) {
   if (own_epilogue && columns == 128 && rows == 128) return false;
-  if (bytes == 1) return columns < 256 || fast;
+  if (promoted) return columns < 256;
   return columns != 192 || !(across || own_epilogue);
 }
 
-/// The fastest of the candidates by the clocks in configs.hpp, among those that the caller allows; rows = 0: none.
+/// Clocks that the copy of a line of a tile takes: more where it lies across two of the cache's.
+inline double bulk_line_clocks(MatrixStack const& m) {
+  BulkAccess const access = bulk_access(m);
+  if (!access.direct) return GemmBulkClocks::line(128);  // as it is repacked
+  MatrixStack const lines = access.across ? m.transposed() : m;
+  auto const size = static_cast<std::int64_t>(size_of(m.type));
+  auto const address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(m.data) % 128);
+  return GemmBulkClocks::line(static_cast<int>(std::gcd(std::gcd(address, lines.row_stride * size), 128)));
+}
+
+/// What a configuration takes, by the clocks in configs.hpp.
+inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, double step, int slices, int multicast,
+                               int concurrency) {
+  std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
+  double const tiles = static_cast<double>(p.batch() * gemm_tile_rows(p.m(), tile.rows, multicast)) *
+                       static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
+  double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
+  double const copies = tile.rows * bulk_line_clocks(p.a) + tile.columns * bulk_line_clocks(p.b) / multicast;
+  double const a_tile =
+      std::ceil(static_cast<double>(steps) / slices) * std::fmax(step * GemmBulkClocks::wait(multicast), copies) +
+      GemmBulkClocks::store(tile) + GemmBulkClocks::combine(tile, slices);
+  // Teams that share tiles are not persistent: every wave begins anew.
+  return slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
+}
+
+/// The fastest of the candidates among those that the caller allows; rows = 0: none.
 inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
                                        bool own_epilogue) {
   GemmBulkChoice best;
-  int const bytes = static_cast<int>(size_of(p.a.type));
   bool const across = bulk_access(p.a).across || bulk_access(p.b).across;
-  bool const fast = options.fast_accumulation && p.a.type == Scalar::e4m3 && p.b.type == Scalar::e4m3;
-  std::int64_t const line = 128 / bytes, steps = (p.k() + line - 1) / line;
+  BulkSum const sum = bulk_sum(p.a.type, p.b.type);
+  std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
-    if (!has_gemm_bulk_tile(tile.rows, tile.columns, bytes, across, fast, own_epilogue)) continue;
-    double const tiles = static_cast<double>(p.batch() * ((p.m() + tile.rows - 1) / tile.rows)) *
-                         static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
-    bool const promoted = bytes == 1 && tile.columns < 256;
+    bool const promoted =
+        sum == BulkSum::promoted || (sum == BulkSum::either && (!options.fast_accumulation || tile.columns < 256));
+    if (!has_gemm_bulk_tile(tile.rows, tile.columns, promoted, across, own_epilogue)) continue;
     double const step = promoted ? tile.promoted_step : tile.step;
-    for (int slices = 1; slices <= tile.max_slices && slices <= steps; slices *= 2) {
-      if (!allows(options.slices, slices)) continue;
-      double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
-      double const a_tile = std::ceil(static_cast<double>(steps) / slices) * step + GemmBulkClocks::store(tile) +
-                            GemmBulkClocks::combine(tile, slices);
-      // Teams that share tiles are not persistent: every wave begins anew.
-      double const clocks =
-          slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
-      if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, clocks};
-    }
+    for (int multicast : {1, 2})
+      for (int slices = 1; slices <= (multicast > 1 ? 1 : tile.max_slices) && slices <= steps; slices *= 2) {
+        if (!allows(options.slices, slices) || !allows(options.multicast, multicast)) continue;
+        double const clocks = gemm_bulk_clocks(p, tile, step, slices, multicast, concurrency);
+        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, multicast, clocks};
+      }
   }
   return best;
 }
@@ -114,7 +143,7 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
 /// What keeps a product from the bulk pipeline, where there is one; nullptr: nothing.
 inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& options, bool own_epilogue) {
   if (!bulk_multiplies(p.a.type, p.b.type))
-    return "the hopper pipeline multiplies fp16 with fp16, bf16 with bf16 and e4m3 with 8-bit types";
+    return "the hopper pipeline multiplies fp16, bf16 and int8 with their own and e4m3 with 8-bit floating-point types";
   if (p.a.type == Scalar::fp32 && !options.allow_tf32)
     return "the hopper pipeline would round fp32 operands to tf32, which allow_tf32 does not permit";
   if (p.k() == 0) return "there is nothing to multiply";
@@ -130,13 +159,14 @@ inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& o
 /// f(atoms) with the atoms of a configuration that has_gemm_bulk_tile().
 template <class Exec, class A, class B, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
 void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
-  constexpr bool fast = std::is_same_v<A, e4m3_t> && std::is_same_v<B, e4m3_t>;
   auto const tile = [&]<int Rows, int Columns>(std::integer_sequence<int, Rows, Columns>) {
-    constexpr int bytes = static_cast<int>(sizeof(A));
-    if constexpr (has_gemm_bulk_tile(Rows, Columns, bytes, LeftAcross || RightAcross, fast, OwnEpilogue))
-      if (plan.tile_m == Rows && plan.tile_n == Columns)
-        f(BulkAtoms < Exec, A, GemmBulk < Rows, Columns, bytes, LeftAcross, RightAcross, bytes == 1 && Columns<256>,
-          B > {});
+    constexpr BulkSum sum = bulk_sum(scalar_of<A>, scalar_of<B>);
+    constexpr bool promoted = sum == BulkSum::promoted || (sum == BulkSum::either && Columns < 256);
+    if constexpr (has_gemm_bulk_tile(Rows, Columns, promoted, LeftAcross || RightAcross, OwnEpilogue))
+      if (plan.tile_m == Rows && plan.tile_n == Columns) {
+        using Sizes = GemmBulk<Rows, Columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted>;
+        f(BulkAtoms<Exec, A, Sizes, B>{});
+      }
   };
   tile(std::integer_sequence<int, 128, 256>{});
   tile(std::integer_sequence<int, 128, 192>{});
@@ -151,7 +181,7 @@ void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const&
   repack_factors(exec, p);
   auto const run = [&](auto atoms) {
     using Atoms = decltype(atoms);
-    run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices));
+    run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices, plan.multicast));
   };
   constexpr bool own = own_epilogue<Epilogue>;
   if constexpr (sizeof(A) == 2) {

@@ -33,6 +33,18 @@ struct GemmCoarsened<true, Compute> {
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
+/// With scales for blocks of 128 k: a step is a block or divides it.
+template <bool Host>
+struct GemmBlockScaled {
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 1;
+  static constexpr int thread_rows = 16, thread_cols = 16;
+};
+template <>
+struct GemmBlockScaled<true> {
+  static constexpr int BM = 96, BN = 128, BK = 128, depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
+};
+
 /// Where the large tiles would leave most of the machine idle.
 template <bool Host>
 struct GemmCoarsenedSmall {
@@ -96,7 +108,9 @@ struct GemmBulk : BulkSizes {
   static constexpr int BM = Rows, BN = Columns, BK = 128 / ElementBytes;
   static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
-  static constexpr bool promotes = Promotes;
+  static constexpr bool promotes = Promotes, multicast = true;
+  /// One consumer adds while the other multiplies: products of both at a time end at the same time.
+  static constexpr bool take_turns = Promotes;
 };
 
 /// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are
@@ -107,7 +121,7 @@ struct GemmBulkTile {
   double step, promoted_step;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, 2, 1180, 0}, {128, 192, 2, 1000, 1160}, {128, 128, 4, 640, 800}, {64, 128, 4, 400, 570}};
+    {128, 256, 2, 1180, 0}, {128, 192, 2, 920, 1160}, {128, 128, 4, 640, 800}, {64, 128, 4, 400, 570}};
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
 struct GemmBulkClocks {
@@ -116,6 +130,12 @@ struct GemmBulkClocks {
   static constexpr double combine(GemmBulkTile const& t, int slices) {
     return slices > 1 ? 2800 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
   }
+  /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
+  static constexpr double line(int aligned) {
+    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 1.94));
+  }
+  /// How much longer a step takes for teams that wait for each other.
+  static constexpr double wait(int multicast) { return multicast > 1 ? 1.08 : 1; }
   /// Multiprocessors that teams of clusters find: four do not fit the rest of every cluster of processors.
   static constexpr double usable(int slices) { return slices > 2 ? 0.87 : 1; }
 };

@@ -15,6 +15,11 @@ namespace tessera::detail {
                                                                   epilogue::Identity const&);
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INSTANCES, extern)
 
+#define TESSERA_GEMM_INT8_INSTANCE(EXTERN, EXEC)                                                         \
+  EXTERN template void run_gemm<EXEC, std::int32_t, epilogue::Identity>(EXEC const&, GemmProblem const&, \
+                                                                        GemmPlan const&, epilogue::Identity const&);
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INT8_INSTANCE, extern)
+
 #define TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, T, TENSOR_CORES)                \
   EXTERN template void run_gemm_async<EXEC, T, TENSOR_CORES, epilogue::Identity>( \
       EXEC const&, GemmProblem const&, GemmPlan const&, epilogue::Identity const&);
@@ -35,6 +40,7 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_ASYNC_FP32, extern)
 #define TESSERA_GEMM_BULK_BF16(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, bf16_t, bf16_t)
 #define TESSERA_GEMM_BULK_FP16(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, fp16_t, fp16_t)
 #define TESSERA_GEMM_BULK_FP32(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, float, float)
+#define TESSERA_GEMM_BULK_INT8(EXTERN, EXEC) TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, std::int8_t, std::int8_t)
 #define TESSERA_GEMM_BULK_FP8(EXTERN, EXEC)                \
   TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, e4m3_t, e4m3_t) \
   TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, e4m3_t, e5m2_t) \
@@ -43,6 +49,7 @@ TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_FP32, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_FP8, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BULK_INT8, extern)
 
 }  // namespace tessera::detail
 

@@ -34,7 +34,7 @@ template <class Exec, class Compute, class Epilogue>
 char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   if constexpr (!has_bulk_pipeline<Exec>)
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
-  else if constexpr (!std::is_same_v<Compute, float>)
+  else if constexpr (std::is_same_v<Compute, double>)
     return "the hopper pipeline has no fp64 products";
   else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels)
     return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
@@ -56,8 +56,10 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
       plan, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason); });
   plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
   plan.slices = choice.slices;
+  plan.multicast = choice.multicast;
   plan.workspace_bytes = bulk_workspace(p);
-  plan.tiles *= choice.slices;
+  plan.tiles = p.batch() * gemm_tile_rows(p.m(), choice.rows, choice.multicast) *
+               ((p.n() + choice.columns - 1) / choice.columns) * choice.slices;
   return plan;
 }
 
@@ -106,7 +108,7 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
     char const* const obstacle = bulk_gemm_obstacle<Exec, Compute, Epilogue>(exec, p, options);
     refuse(obstacle);
     if (obstacle == nullptr) {
-      if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
+      if constexpr (has_bulk_pipeline<Exec> && !std::is_same_v<Compute, double>)
         return plan_gemm_bulk<Epilogue>(exec, p, options, reason);
     }
     wanted = Algorithm::tensor_core;

@@ -58,8 +58,11 @@ struct Finish {
   Finish(GemmProblem const& p, Epilogue const& e)
       : c(p.c), alpha(Compute(p.alpha)), beta(Compute(p.beta)), epilogue(e) {}
 
-  KOKKOS_FORCEINLINE_FUNCTION Compute user(Compute x, Plane plane, std::int64_t row, std::int64_t col) const {
-    if constexpr (requires { epilogue(x, row, col, plane.inner); })
+  KOKKOS_FORCEINLINE_FUNCTION Compute user(Compute x, Plane plane, std::int64_t row, std::int64_t col,
+                                           epilogue::Gathered<Epilogue>& gathered) const {
+    if constexpr (epilogue::gathers<Epilogue>)
+      return epilogue(x, row, col, gathered);
+    else if constexpr (requires { epilogue(x, row, col, plane.inner); })
       return epilogue(x, row, col, plane.inner);
     else
       return epilogue(x, row, col);
@@ -69,25 +72,44 @@ struct Finish {
   KOKKOS_FORCEINLINE_FUNCTION Compute element(Compute x, Plane plane, std::int64_t row, std::int64_t col) const {
     x *= alpha;
     if (beta != Compute(0)) x += beta * read<Compute>(c, c.offset(plane, row, col));
-    return user(x, plane, row, col);
+    epilogue::Gathered<Epilogue> gathered{};
+    x = user(x, plane, row, col, gathered);
+    finish_gathering(gathered);
+    return x;
   }
 
-  /// A tile whose first element is (row, col) of C and which may hang over its edges.
-  template <class Math, class Accumulator>
+  /// A tile of Rows x Cols whose first element is (row, col) of C and which may hang over its edges.
+  template <int Rows, int Cols, class Math, class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Plane plane, std::int64_t row,
                                               std::int64_t col) const {
+    int const rows = held(c.rows - row), cols = held(c.cols - col);
     if (beta != Compute(0)) {
       math.for_each(acc, [&](Compute& x, int i, int j) {
         x *= alpha;
-        if (row + i < c.rows && col + j < c.cols) x += beta * read<Compute>(c, c.offset(plane, row + i, col + j));
+        if (i < rows && j < cols) x += beta * read<Compute>(c, c.offset(plane, row + i, col + j));
       });
     } else if (alpha != Compute(1)) {
       math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
     }
-    if constexpr (own_epilogue<Epilogue>)
-      math.for_each(acc, [&](Compute& x, int i, int j) {
-        if (row + i < c.rows && col + j < c.cols) x = user(x, plane, row + i, col + j);
-      });
+    if constexpr (own_epilogue<Epilogue>) {
+      epilogue::Gathered<Epilogue> gathered{};
+      // Without conditions what the epilogue reads is on its way for many elements at a time.
+      if (rows >= Rows && cols >= Cols)
+        math.for_each(acc, [&](Compute& x, int i, int j) { x = user(x, plane, row + i, col + j, gathered); });
+      else
+        math.for_each(acc, [&](Compute& x, int i, int j) {
+          if (i < rows && j < cols) x = user(x, plane, row + i, col + j, gathered);
+        });
+      finish_gathering(gathered);
+    }
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION static int held(std::int64_t rest) {
+    return rest < (1 << 30) ? static_cast<int>(rest) : 1 << 30;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void finish_gathering(epilogue::Gathered<Epilogue> const& gathered) const {
+    if constexpr (epilogue::gathers<Epilogue>) epilogue.end(gathered);
   }
 };
 

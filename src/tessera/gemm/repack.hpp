@@ -13,12 +13,14 @@
 // a slower path.
 namespace tessera::detail {
 
-inline constexpr int repack_bytes = 16;  // of a pack: what lines are padded to
+inline constexpr int repack_bytes = 16;  // of a pack
+/// Lines begin at multiples of it: a line of a tile that lies across two of the cache's takes twice the time to copy.
+inline constexpr int repack_line_bytes = 128;
 
 /// The stack's elements in lines of whole packs, one line after the other; along K unless `across` says otherwise.
 inline MatrixStack repacked(MatrixStack const& m, bool across, void* to) {
   MatrixStack r = across ? m.transposed() : m;
-  auto const pack = static_cast<std::int64_t>(repack_bytes / size_of(m.type));
+  auto const pack = static_cast<std::int64_t>(repack_line_bytes / size_of(m.type));
   r.data = to;
   r.col_stride = 1;
   r.row_stride = (r.cols + pack - 1) / pack * pack;
@@ -43,10 +45,12 @@ struct Repack {
   MatrixStack from, to;
   bool along_rows;  // neighbours take neighbouring lines: where those are contiguous in `from`
 
-  std::int64_t packs() const { return to.row_stride / count * to.rows * to.inner * to.outer; }
+  /// What lies behind the last pack of a line is never read.
+  KOKKOS_FUNCTION std::int64_t line_packs() const { return (to.cols + count - 1) / count; }
+  std::int64_t packs() const { return line_packs() * to.rows * to.inner * to.outer; }
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    std::int64_t const a_line = to.row_stride / count, inner = along_rows ? to.rows : a_line,
+    std::int64_t const a_line = line_packs(), inner = along_rows ? to.rows : a_line,
                        middle = along_rows ? a_line : to.rows;
     std::int64_t rest = i, first = remainder(rest, inner), second = remainder(rest, middle);
     Plane plane;
