@@ -21,7 +21,8 @@ void check_edges(GemmOptions const& options) {
   for (Product p : products)
     for (auto [ta, tb] :
          {std::pair(false, true), std::pair(false, false), std::pair(true, true), std::pair(true, false)})
-      for (auto [pad, begin] : {std::pair(0, 0), std::pair(3, 1), std::pair(16, 8)}) {
+      for (auto [pad, begin] : {std::pair(3, 1), std::pair(0, 0), std::pair(16, 8)}) {
+        if (pad != 3 && !has_tensor_cores<Exec>()) break;  // another kernel runs, which the ladder's tests see more of
         p.transpose_a = ta, p.transpose_b = tb, p.pad = pad, p.begin = begin;
         p.alpha = pad == 0 ? 1 : 1.5;
         p.beta = pad == 3 ? 0.5 : 0;
@@ -33,7 +34,8 @@ void check_edges(GemmOptions const& options) {
 template <class Exec, class T, class TC>
 void check_large(GemmOptions const& options) {
   for (auto [ta, tb] : {std::pair(false, true), std::pair(true, false)})
-    for (Product p : {Product{129, 127, 35, 70}, Product{128, 136, 72, 70}}) {
+    for (Product p : {Product{129, 127, 35}, Product{128, 136, 72}}) {
+      p.batch = has_tensor_cores<Exec>() ? 70 : 2;
       p.transpose_a = ta, p.transpose_b = tb;
       check_product<Exec, T, TC>(p, options);
       p.pad = 5, p.beta = -1, p.one_b = true;
