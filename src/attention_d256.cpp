@@ -8,5 +8,6 @@ namespace tessera::detail {
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 256) \
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
 
 }  // namespace tessera::detail

@@ -13,5 +13,6 @@ DeviceModel read_device(ExecutionSpace const& exec) {
 
 #define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template DeviceModel read_device(EXEC const&);
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
 
 }  // namespace tessera::model

@@ -7,5 +7,6 @@ namespace tessera::detail {
 
 #define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template void run_norm(EXEC const&, NormProblem const&);
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
 
 }  // namespace tessera::detail

@@ -9,5 +9,6 @@ namespace tessera::detail {
   EXTERN template void run_quantize(EXEC const&, QuantizeProblem const&); \
   EXTERN template void run_dequantize(EXEC const&, QuantizeProblem const&);
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
 
 }  // namespace tessera::detail

@@ -22,5 +22,6 @@ std::size_t reduction_workspace(ReduceProblem const& problem) {
   EXTERN template void run_reduction(EXEC const&, ReduceProblem const&); \
   EXTERN template std::size_t reduction_workspace<EXEC>(ReduceProblem const&);
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
 
 }  // namespace tessera::detail

@@ -9,5 +9,6 @@ namespace tessera::detail {
   TESSERA_REDUCE_STARTS(extern, EXEC)   \
   TESSERA_NARROW_REDUCTIONS(EXTERN, EXEC)
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
 
 }  // namespace tessera::detail

@@ -75,6 +75,14 @@ concept Multiplies = requires(typename A::Math& math, typename A::template Left<
   math.store(acc, target, plane, at, at);    // elements inside the target's matrix
 };
 
+/// Math for sums of blocks of K, each times a scale a row and a scale for every 64 columns.
+template <class A, int M, int N>
+concept AddsScaled = requires(typename A::Math& math, typename A::template RowValues<M>& rows,
+                              typename A::Compute const* cols, typename A::template Accumulator<M, N>& acc) {
+  math.each_row(rows, RowProbe{});        // f(value, row) by every holder of the row
+  math.add_scaled(acc, rows, cols, acc);  // to(i, j) += from(i, j) rows(i) cols[j / 64]
+};
+
 /// Math for a second product whose left factor is an accumulator rounded to operand precision, and for values a row.
 template <class A, int M, int N, int K>
 concept MultipliesRounded = requires(typename A::Math& math, typename A::template Accumulator<M, K>& from,

@@ -35,6 +35,9 @@
 #define TESSERA_FOR_EACH_SPACE_OF_PART(X) X(, TESSERA_EXECUTION_SPACE)
 #endif
 
+// The one space with a pipeline of asynchronous copies, if any.
+#define TESSERA_FOR_ASYNC_SPACE(X, EXTERN) TESSERA_IF_CUDA(X, EXTERN)
+
 // The one space whose bulk pipeline the library holds kernels for, if any.
 #if defined(TESSERA_ENABLE_HOPPER) && defined(KOKKOS_ENABLE_CUDA)
 #define TESSERA_FOR_BULK_SPACE(X, EXTERN) X(EXTERN, Kokkos::Cuda)

@@ -4,9 +4,7 @@
 #define TESSERA_GEMM_HPP
 
 #include <Kokkos_Core.hpp>
-#include <cmath>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <tessera/detail/array.hpp>
@@ -69,54 +67,17 @@ MatrixStack matrix_stack(Array<T, Rank> const& a) {
 template <class A, class B, class C>
 GemmProblem gemm_problem(double alpha, A const& a_view, B const& b_view, double beta, C const& c_view,
                          GemmOptions const& options) {
-  constexpr char const* op = "tessera::gemm";
   auto const a = array(a_view);
   auto const b = array(b_view);
   auto const c = array(c_view);
-  GemmProblem p{matrix_stack(a), matrix_stack(b), matrix_stack(c), alpha, beta};
+  check_gemm_operands({a, b, c, options.op_a == Op::transpose, options.op_b == Op::transpose, alpha, beta,
+                       is_of<C, std::int32_t>, options.workspace, options.workspace_bytes});
+  GemmProblem p{matrix_stack(a), matrix_stack(b), matrix_stack(c), alpha, beta, options.workspace};
   if (options.op_a == Op::transpose) p.a = p.a.transposed();
   if (options.op_b == Op::none) p.b = p.b.transposed();
-  auto const fail = [&](std::string const& why) {
-    throw Error(ErrorCode::extent, std::string(op) + ": " + why + "; A " + shape(a) +
-                                       (options.op_a == Op::transpose ? " transposed" : "") + ", B " + shape(b) +
-                                       (options.op_b == Op::transpose ? " transposed" : "") + ", C " + shape(c));
-  };
-  if (p.a.cols != p.b.cols) fail("the inner extents of op(A) and op(B) differ");
-  if (p.a.rows != p.c.rows) fail("the rows of op(A) and of C differ");
-  if (p.b.rows != p.c.cols) fail("the columns of op(B) and of C differ");
-  auto const batched = [&](MatrixStack& m, char const* name) {
-    if (m.inner != p.c.inner && m.inner != 1) fail(std::string("the batch of ") + name + " is neither C's nor 1");
-    if (m.inner == 1) m.inner_stride = 0;
-  };
-  batched(p.a, "A");
-  batched(p.b, "B");
-  if constexpr (std::is_same_v<std::remove_const_t<typename C::value_type>, std::int32_t>)
-    for (double const x : {alpha, beta})
-      if (!(std::fabs(x) <= INT32_MAX) || x != std::trunc(x))
-        throw Error(ErrorCode::value, std::string(op) + ": alpha " + std::to_string(alpha) + " and beta " +
-                                          std::to_string(beta) + " of a product of integers are whole numbers");
-  check_writable(op, "C", c);
-  check_data(op, "C", c);
-  if (c.size() > 0) {
-    check_data(op, "A", a);
-    check_data(op, "B", b);
-  }
-  check_no_overlap(op, "C", c, "A", a);
-  check_no_overlap(op, "C", c, "B", b);
-  if (options.workspace != nullptr) {
-    auto const workspace = array(Kokkos::View<unsigned char*, typename C::memory_space, Kokkos::MemoryUnmanaged>(
-        static_cast<unsigned char*>(options.workspace), options.workspace_bytes));
-    if (reinterpret_cast<std::uintptr_t>(options.workspace) % 16 != 0)
-      throw Error(ErrorCode::workspace, std::string(op) + ": the workspace is not aligned to 16 bytes");
-    check_no_overlap(op, "workspace", workspace, "A", a);
-    check_no_overlap(op, "workspace", workspace, "B", b);
-    check_no_overlap(op, "workspace", workspace, "C", c);
-    p.workspace = options.workspace;
-  } else if (options.workspace_bytes != 0 && options.workspace_bytes != SIZE_MAX) {
-    throw Error(ErrorCode::workspace, std::string(op) + ": a workspace of " + std::to_string(options.workspace_bytes) +
-                                          " bytes without an address");
-  }
-  if (alpha == 0 || p.k() == 0) {  // as in BLAS, A and B are not read: what is left is beta·C
+  for (MatrixStack* const m : {&p.a, &p.b})
+    if (m->inner == 1) m->inner_stride = 0;  // one matrix serves the whole batch
+  if (alpha == 0 || p.k() == 0) {            // as in BLAS, A and B are not read: what is left is beta·C
     p.alpha = 1;
     p.a.cols = p.b.cols = 0;
   }

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include <tessera/model/device.hpp>
+
 namespace tessera {
 
 /// The ladder of matrix-product algorithms, each a step faster than the one before. All give the same result within
@@ -54,11 +56,16 @@ struct GemmPlan {
   int multicast = 1;                       ///< teams that load tiles of op(B) together
   int stages = 0;                          ///< depth of the ring that feeds the mainloop
   int team_threads = 1;
-  std::size_t scratch_bytes = 0;    ///< team scratch
-  std::size_t workspace_bytes = 0;  ///< for copies of operands
-  std::int64_t tiles = 0;           ///< tiles of C over the whole batch, times slices
-  int concurrency = 1;              ///< multiprocessors or cores
-  char const* reason = "";          ///< why this algorithm and, after a fall-back, why not the one asked for
+  std::size_t scratch_bytes = 0;               ///< team scratch
+  std::size_t workspace_bytes = 0;             ///< for copies of operands
+  std::int64_t tiles = 0;                      ///< tiles of C over the whole batch, times slices
+  int concurrency = 1;                         ///< multiprocessors or cores
+  double flops = 0;                            ///< multiplications and additions of the product
+  double bytes = 0;                            ///< of A, B and C once each, and C once more where it is read
+  model::Type arithmetic = model::Type::fp32;  ///< the units that multiply
+  /// What the slowest multiprocessor takes by the table that the configuration was chosen from; 0: it has none.
+  double clocks = 0;
+  char const* reason = "";  ///< why this algorithm and, after a fall-back, why not the one asked for
 
   /// Rounds of tiles over the machine.
   double waves() const { return static_cast<double>(tiles) / concurrency; }
@@ -66,6 +73,15 @@ struct GemmPlan {
 
 /// "hopper 128x256x64, 4 stages, 384 threads, 213 KB scratch, 512 tiles (3.9 waves): ..."
 std::string to_string(GemmPlan const& plan);
+
+/// Seconds that the plan's product takes on a machine at its sustained clock: by the table that the configuration was
+/// chosen from where it has one, else by the roofline, with the last round of tiles counted whole. A bound from below
+/// for algorithms without a table, as for a clock that falls under load.
+/// @throws Error{value} for a machine of unknown bandwidth or one without such arithmetic
+double predicted_seconds(GemmPlan const& plan, model::DeviceModel const& device);
+
+/// The same with the predicted time: "..., 182 us on an H200 SXM: ..."
+std::string to_string(GemmPlan const& plan, model::DeviceModel const& device);
 
 }  // namespace tessera
 

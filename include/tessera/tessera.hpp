@@ -11,6 +11,7 @@
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
 #include <tessera/gemm_block_scaled.hpp>
+#include <tessera/gemm_grouped.hpp>
 #include <tessera/limits.hpp>
 #include <tessera/model.hpp>
 #include <tessera/normalization.hpp>

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/gemm_plan.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+
+#include <tessera/model/roofline.hpp>
 
 namespace tessera {
 
@@ -26,15 +30,36 @@ char const* name(Algorithm algorithm) {
   return "unknown";
 }
 
-std::string to_string(GemmPlan const& plan) {
+namespace {
+
+/// Without the reason.
+std::string configuration(GemmPlan const& plan) {
   char text[208], teams[24] = "";
   if (plan.slices > 1) std::snprintf(teams, sizeof(teams), " in %d slices", plan.slices);
   if (plan.multicast > 1) std::snprintf(teams, sizeof(teams), " in teams of %d", plan.multicast);
-  std::snprintf(text, sizeof(text),
-                "%s %dx%dx%d%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves): ", name(plan.algorithm),
-                plan.tile_m, plan.tile_n, plan.tile_k, teams, plan.stages, plan.team_threads, plan.scratch_bytes / 1024,
-                static_cast<long long>(plan.tiles), plan.waves());
-  return std::string(text) + plan.reason;
+  std::snprintf(text, sizeof(text), "%s %dx%dx%d%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
+                name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, teams, plan.stages, plan.team_threads,
+                plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(GemmPlan const& plan) { return configuration(plan) + ": " + plan.reason; }
+
+std::string to_string(GemmPlan const& plan, model::DeviceModel const& device) {
+  char text[48];
+  std::snprintf(text, sizeof(text), ", %.3g us on ", predicted_seconds(plan, device) * 1e6);
+  return configuration(plan) + text + device.name + ": " + plan.reason;
+}
+
+double predicted_seconds(GemmPlan const& plan, model::DeviceModel const& device) {
+  model::Roofline const roofline = model::roofline(device, plan.arithmetic, plan.flops, plan.bytes);
+  double const by_memory = plan.bytes / device.hbm_bytes_per_second;
+  if (plan.clocks > 0 && device.clock_hz > 0) return std::max(plan.clocks / device.clock_hz, by_memory);
+  if (plan.tiles == 0) return roofline.seconds;
+  double const tail = std::ceil(plan.waves()) / plan.waves();
+  return std::max(plan.flops / device.peak(plan.arithmetic) * tail, by_memory);
 }
 
 }  // namespace tessera

@@ -224,11 +224,31 @@ TEST_CASE_TEMPLATE_DEFINE("gemm's plan says what runs and why", Exec, plan_id) {
   CHECK(plan.tiles == ((100 + plan.tile_m - 1) / plan.tile_m) * ((70 + plan.tile_n - 1) / plan.tile_n));
   CHECK(plan.scratch_bytes > 0);
   CHECK(contains(to_string(plan), "coarsened"));
+  CHECK(plan.flops == 2.0 * 100 * 70 * 40);
+  CHECK(plan.bytes == 4.0 * (100 * 40 + 40 * 70 + 100 * 70));
+  CHECK(gemm_plan(Exec{}, 1, a, b, 1, c).bytes == plan.bytes + 4.0 * 100 * 70);
   GemmPlan const asked = gemm_plan(Exec{}, 1, a, b, 0, c, {.algorithm = Algorithm::hopper});
   CHECK(asked.algorithm == Algorithm::coarsened);
   CHECK(contains(asked.reason, "hopper pipeline"));
 }
 TEST_CASE_TEMPLATE_APPLY(plan_id, Spaces);
+
+TEST_CASE("gemm's plan predicts a time") {
+  model::DeviceModel const device = model::h200_sxm();
+  GemmPlan plan;
+  plan.algorithm = Algorithm::coarsened;
+  plan.tiles = plan.concurrency = 100;
+  plan.flops = device.peak(model::Type::fp32);
+  CHECK(predicted_seconds(plan, device) == doctest::Approx(1));
+  plan.tiles = 101;  // of two rounds the second has one tile
+  CHECK(predicted_seconds(plan, device) == doctest::Approx(2 / 1.01));
+  plan.bytes = 3 * device.hbm_bytes_per_second;
+  CHECK(predicted_seconds(plan, device) == doctest::Approx(3));
+  plan.clocks = 5 * device.clock_hz;
+  CHECK(predicted_seconds(plan, device) == doctest::Approx(5));
+  CHECK(contains(to_string(plan, device), "5e+06 us on " + device.name));
+  error_of([&] { predicted_seconds(plan, model::DeviceModel{}); }, ErrorCode::value);
+}
 
 TEST_CASE("gemm agrees between backends within the bounds of both") {
   int const m = 70, n = 90, k = 200;

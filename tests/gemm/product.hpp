@@ -91,24 +91,20 @@ void check_product(Product const& p, GemmOptions options) {
   options.op_a = p.transpose_a ? Op::transpose : Op::none;
   options.op_b = p.transpose_b ? Op::transpose : Op::none;
 
-  auto const run = [&](auto const& cv) {
-    options.workspace_bytes = gemm_workspace_size(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
-    ViewOf<Exec, unsigned char*> const workspace("workspace", options.workspace_bytes);
-    if (workspace.size() > 0) options.workspace = workspace.data();
-    poison(workspace, 0xFF);
-    GemmPlan const plan = gemm_plan(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
-    if (has_tensor_cores<Exec>()) CHECK(plan.algorithm == options.algorithm);
-    gemm(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
-    return values(cv);
-  };
+  // One type of View for every layout of C: each is a gemm() to compile.
   auto const c_view = c.view();
-  std::vector<TC> out;
-  if (p.c_by_columns) {
-    Kokkos::LayoutStride const layout(p.batch, c_view.stride(0), p.m, c_view.stride(2), p.n, c_view.stride(1));
-    out = run(Kokkos::View<TC***, Kokkos::LayoutStride, typename Exec::memory_space>(c_view.data(), layout));
-  } else {
-    out = run(c_view);
-  }
+  using Strided = Kokkos::View<TC***, Kokkos::LayoutStride, typename Exec::memory_space>;
+  std::size_t const row = c_view.stride(1), col = c_view.stride(2);
+  Strided const cv(c_view.data(), p.c_by_columns ? Kokkos::LayoutStride(p.batch, c_view.stride(0), p.m, col, p.n, row)
+                                                 : Kokkos::LayoutStride(p.batch, c_view.stride(0), p.m, row, p.n, col));
+  options.workspace_bytes = gemm_workspace_size(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
+  ViewOf<Exec, unsigned char*> const workspace("workspace", options.workspace_bytes);
+  if (workspace.size() > 0) options.workspace = workspace.data();
+  poison(workspace, 0xFF);
+  GemmPlan const plan = gemm_plan(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
+  if (has_tensor_cores<Exec>()) CHECK(plan.algorithm == options.algorithm);
+  gemm(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
+  auto const out = values(cv);
   CHECK(c.margins_untouched());
 
   using Compute = std::conditional_t<std::is_same_v<TC, double>, double, float>;

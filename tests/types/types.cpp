@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tessera/detail/matrix.hpp>
 #include <tessera/types.hpp>
 #include <type_traits>
 
@@ -63,6 +64,31 @@ TEST_CASE_TEMPLATE("widening is exact for every pattern, and rounding takes ever
     wrong += signbit(x) != ((pattern >> (8 * sizeof(T) - 1)) != 0);
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE_TEMPLATE("a type known at run time widens as the type itself", T, TESSERA_NARROW_TYPES) {
+  detail::AnyFloat const type(scalar_of<T>);
+  long wrong = 0;
+  for (unsigned pattern = 0; pattern < (1u << (8 * sizeof(T))); ++pattern) {
+    T const x = T::from_bits(static_cast<BitsOf<T>>(pattern));
+    float const expected = static_cast<float>(x), widened = type.widen(pattern), read = type.read(&x, 0);
+    wrong += std::isnan(expected) ? !std::isnan(widened)
+                                  : widened != expected || std::signbit(widened) != std::signbit(expected);
+    wrong += __builtin_bit_cast(std::uint32_t, read) != __builtin_bit_cast(std::uint32_t, widened);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a type known at run time leaves fp32 as it is") {
+  detail::AnyFloat const type(Scalar::fp32);
+  using Limits = std::numeric_limits<float>;
+  for (float const x : {0.f, -0.f, 1.f, -1.5f, Limits::denorm_min(), -Limits::min() / 2, Limits::max(),
+                        Limits::infinity(), -Limits::infinity()}) {
+    float const pair[] = {7.f, x};
+    CHECK(__builtin_bit_cast(std::uint32_t, type.read(pair, 1)) == __builtin_bit_cast(std::uint32_t, x));
+  }
+  float const nan = Limits::quiet_NaN();
+  CHECK(std::isnan(type.read(&nan, 0)));
 }
 
 template <class T, class From>

@@ -29,7 +29,11 @@ struct Stream {
 template <class Kernel, class Atoms, class Inputs>
 struct Pipeline;
 
-/// A team a tile.
+/// The kernel reads how many tiles there are where it runs, too late for the host to start a team for each.
+template <class Kernel>
+concept CountsTilesInPlace = Kernel::counts_tiles_in_place;
+
+/// A team a tile; where teams cannot be counted before they start, as many as fit the machine take tiles in turn.
 template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   Kernel kernel;
@@ -38,12 +42,20 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
 
   KOKKOS_FUNCTION void operator()(TeamMember<typename Atoms::Space> const& team) const {
     char* const scratch = static_cast<char*>(team.team_shmem().get_shmem_aligned(scratch_bytes - 128, 128));
-    typename Atoms::Math math{team, Threads<typename Atoms::Space>(team).index, scratch};
-    run(math, kernel.tile(team.league_rank()),
-        Stream<Kernel, Atoms, Stage>{kernel, {}, math, static_cast<Stage*>(math.take(aligned(sizeof(Stage))))}...);
+    if constexpr (CountsTilesInPlace<Kernel> && !Machine<typename Atoms::Space>::is_host) {
+      auto const tiles = static_cast<int>(kernel.tiles());
+      for (int t = team.league_rank(); t < tiles; t += team.league_size()) one_tile(team, scratch, t);
+    } else {
+      one_tile(team, scratch, team.league_rank());
+    }
   }
 
  private:
+  KOKKOS_FORCEINLINE_FUNCTION void one_tile(TeamMember<typename Atoms::Space> const& team, char* scratch, int t) const {
+    typename Atoms::Math math{team, Threads<typename Atoms::Space>(team).index, scratch};
+    run(math, kernel.tile(t),
+        Stream<Kernel, Atoms, Stage>{kernel, {}, math, static_cast<Stage*>(math.take(aligned(sizeof(Stage))))}...);
+  }
   template <class Math, class... S>
   KOKKOS_FUNCTION void run(Math& math, typename Kernel::Tile tile, S... streams) const {
     ((streams.tile = tile), ...);
@@ -56,8 +68,12 @@ void run(char const* label, Exec const& exec, Kernel const& kernel) {
   using P = Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
   double operations = HUGE_VAL;
   if constexpr (requires { kernel.operations(); }) operations = kernel.operations();
-  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel},
-                                                    operations);
+  std::int64_t teams = 0;
+  if constexpr (CountsTilesInPlace<Kernel> && !Machine<Exec>::is_host)
+    teams = std::int64_t(Machine<Exec>::concurrency(exec)) * Atoms::teams_at_once;
+  else
+    teams = kernel.tiles();
+  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, P::scratch_bytes, P{kernel}, operations);
 }
 
 }  // namespace tessera::detail::portable

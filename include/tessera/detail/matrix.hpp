@@ -75,6 +75,72 @@ KOKKOS_FORCEINLINE_FUNCTION void visit_scalar(Scalar type, F const& f) {
   }
 }
 
+/// A floating-point type of at most 32 bits known at run time: its bits widen to fp32 by one sequence of instructions
+/// whose constants say which it is. Where a tile is unrolled, a switch over the types at every element would be most of
+/// a kernel's code. As detail::widen_bits, which explains the steps.
+class AnyFloat {
+ public:
+  KOKKOS_FUNCTION explicit AnyFloat(Scalar type) : bytes_(static_cast<int>(size_of(type))) {
+    switch (type) {
+      case Scalar::fp16:
+        set<fp16_t>();
+        break;
+      case Scalar::bf16:
+        set<bf16_t>();
+        break;
+      case Scalar::e4m3:
+        set<e4m3_t>();
+        break;
+      case Scalar::e5m2:
+        set<e5m2_t>();
+        break;
+      default:
+        set<float>();
+        break;
+    }
+  }
+
+  /// Element `at` of an array.
+  KOKKOS_FORCEINLINE_FUNCTION float read(void const* data, std::int64_t at) const {
+    std::uint32_t pattern;
+    if (bytes_ == 2)
+      pattern = static_cast<std::uint16_t const*>(data)[at];
+    else if (bytes_ == 4)
+      pattern = static_cast<std::uint32_t const*>(data)[at];
+    else
+      pattern = static_cast<std::uint8_t const*>(data)[at];
+    return widen(pattern);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION float widen(std::uint32_t pattern) const {
+    std::uint32_t const magnitude = pattern & magnitude_mask_;
+    std::uint32_t const sign = (pattern - magnitude) << (32 - 8 * bytes_);
+    bool const subnormal = magnitude < smallest_normal_;
+    std::uint32_t shifted = (magnitude << gained_) + rebias_ + (subnormal ? one_exponent : 0);
+    shifted |= magnitude >= first_special_ ? special_exponent : 0;
+    std::uint32_t const power = subnormal ? rebias_ + one_exponent : 0;
+    float const difference = __builtin_bit_cast(float, shifted) - __builtin_bit_cast(float, power);
+    return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, difference) | sign);
+  }
+
+ private:
+  static constexpr std::uint32_t one_exponent = 1u << 23, special_exponent = 0xffu << 23;
+
+  template <class T>
+  KOKKOS_FUNCTION constexpr void set() {
+    using Source = FloatFormat<T>;
+    using Target = FloatFormat<float>;
+    magnitude_mask_ = Source::nan_bits;
+    gained_ = Target::mantissa_bits - Source::mantissa_bits;
+    rebias_ = static_cast<std::uint32_t>(Target::bias - Source::bias) << Target::mantissa_bits;
+    if (rebias_ == 0) return;  // its subnormals and special values are fp32's
+    smallest_normal_ = Source::min_normal_bits;
+    first_special_ = Source::finite ? Source::nan_bits : Source::last_bits;
+  }
+
+  int bytes_, gained_ = 0;
+  std::uint32_t magnitude_mask_ = 0, rebias_ = 0, smallest_normal_ = 0, first_special_ = ~0u;
+};
+
 }  // namespace tessera::detail
 
 #endif

@@ -19,10 +19,12 @@ GemmPlan plan_block_scaled(Exec const& exec, GemmProblem const& p, GemmOptions o
     throw Error(ErrorCode::unsupported, std::string("tessera::gemm_block_scaled: there is no ") +
                                             name(options.algorithm) + " algorithm for scales of blocks");
   if (forced) options.algorithm = Algorithm::automatic;
-  GemmPlan plan = plan_gemm<Exec, float, Epilogue>(exec, p, options);
-  if (plan.algorithm == Algorithm::hopper || p.k() == 0) return plan;
-  plan = describe_gemm<RegisterAtoms<Exec, float, GemmBlockScaled<Machine<Exec>::is_host>>, Epilogue>(
-      exec, p, Algorithm::coarsened, plan.reason);
+  GemmPlan const product = plan_gemm<Exec, float, Epilogue>(exec, p, options);
+  if (product.algorithm == Algorithm::hopper || p.k() == 0) return product;
+  GemmPlan plan = describe_gemm<RegisterAtoms<Exec, float, GemmBlockScaled<Machine<Exec>::is_host>>, Epilogue>(
+      exec, p, Algorithm::coarsened, product.reason);
+  plan.flops = product.flops;
+  plan.bytes = product.bytes;
   return plan;
 }
 

@@ -45,6 +45,15 @@ struct GemmBlockScaled<true> {
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
+/// Groups of products whose sizes are known when it is too late to choose: between the large and the small tiles.
+template <bool Host, class Compute>
+struct GemmGrouped : GemmCoarsened<false, Compute> {};
+template <class Compute>
+struct GemmGrouped<true, Compute> {
+  static constexpr int BM = 96, BN = 128, BK = 256, depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
+};
+
 /// Where the large tiles would leave most of the machine idle.
 template <bool Host>
 struct GemmCoarsenedSmall {

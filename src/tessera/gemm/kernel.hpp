@@ -32,6 +32,48 @@ struct BlockScales {
 };
 struct Unscaled {};
 
+/// acc = the sum over the steps of a tile.
+template <class Math, class In, class Accumulator>
+KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumulator& acc) {
+  for (int k = 0; k < steps; ++k) {
+    auto const& s = in.acquire();
+    math.multiply(s.a, s.b, acc, k > 0);
+    math.template wait_all_but<1>(acc);  // the products of the step before are done: give its stage back
+    if (k > 0) in.release();
+  }
+  math.template wait_all_but<0>(acc);
+  in.release();
+}
+
+/// The same for tensor cores whose own accumulator keeps fewer bits than fp32.
+template <class Math, class In, class Accumulator>
+KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in, Accumulator& acc) {
+  Accumulator part(math);
+  math.clear(acc);
+  for (int k = 0; k < steps; ++k) {
+    auto const& s = in.acquire();
+    math.turn([&] {
+      math.multiply(s.a, s.b, part, false);
+      math.template wait_all_but<0>(part);
+    });
+    in.release();
+    math.add(part, acc);
+  }
+}
+
+/// Tile r of a matrix, (row, column) in tiles: all tiles of a few rows of tiles before the next rows, so that what runs
+/// at the same time shares tiles of A and B in cache.
+struct TilePlace {
+  int row, col;
+};
+KOKKOS_FORCEINLINE_FUNCTION TilePlace gemm_tile_place(int r, int tile_rows, int tile_cols) {
+  constexpr int group_rows = 16;  // 8 loses 3 % at 4096³ bf16 on an H200
+  int const per_group = (tile_rows < group_rows ? tile_rows : group_rows) * tile_cols, group = r / per_group,
+            in_group = r - group * per_group;
+  int const rest = tile_rows - group * group_rows, rows = rest < group_rows ? rest : group_rows, col = in_group / rows;
+  return {group * group_rows + in_group - col * rows, col};
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
 /// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Where `multicast` is 2,
@@ -86,24 +128,16 @@ struct GemmKernel {
   }
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
-  /// All tiles of a few rows of tiles before the next rows: what runs at the same time shares A and B tiles in cache.
   KOKKOS_FUNCTION Tile tile(int t) const {
-    constexpr int group_rows = 16;  // 8 loses 3 % at 4096³ bf16 on an H200
     int slice = 0;
     if (slices > 1) {
       slice = t % slices;
       t /= slices;
     }
-    int const per_plane = tile_rows * tile_cols, plane = t / per_plane, in_plane = t - plane * per_plane;
-    int const per_group = (tile_rows < group_rows ? tile_rows : group_rows) * tile_cols, group = in_plane / per_group,
-              r = in_plane - group * per_group;
-    int const rest = tile_rows - group * group_rows, rows = rest < group_rows ? rest : group_rows, col = r / rows;
+    int const per_plane = tile_rows * tile_cols, plane = t / per_plane;
+    TilePlace const at = gemm_tile_place(t - plane * per_plane, tile_rows, tile_cols);
     int const first = share(slice);
-    return {{0, plane},
-            std::int64_t(group * group_rows + r - col * rows) * BM,
-            std::int64_t(col) * BN,
-            first,
-            share(slice + 1) - first};
+    return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(slice + 1) - first};
   }
   double operations() const { return flops; }
   /// Where a slice begins; every slice has a step.
@@ -121,38 +155,10 @@ struct GemmKernel {
     copy(b, Plane{0, batched_b ? t.plane.inner : 0}, t.col, std::int64_t(t.first + k) * BK, stage.b);
   }
 
-  template <class Math, class In>
-  KOKKOS_FORCEINLINE_FUNCTION void sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
-    for (int k = 0; k < t.steps; ++k) {
-      Stage const& s = in.acquire();
-      math.multiply(s.a, s.b, acc, k > 0);
-      math.template wait_all_but<1>(acc);  // the products of the step before are done: give its stage back
-      if (k > 0) in.release();
-    }
-    math.template wait_all_but<0>(acc);
-    in.release();
-  }
-
-  /// For tensor cores whose own accumulator keeps fewer bits than fp32.
-  template <class Math, class In>
-  KOKKOS_FORCEINLINE_FUNCTION void promoted_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
-    Accumulator part(math);
-    math.clear(acc);
-    for (int k = 0; k < t.steps; ++k) {
-      Stage const& s = in.acquire();
-      math.turn([&] {
-        math.multiply(s.a, s.b, part, false);
-        math.template wait_all_but<0>(part);
-      });
-      in.release();
-      math.add(part, acc);
-    }
-  }
-
   /// The sum of blocks of K, each times its scales, which are read a block ahead.
   template <class Math, class In>
   KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
-    static_assert(block_extent % BK == 0 && BN % 64 == 0);
+    static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
     constexpr int steps_a_block = block_extent / BK, groups = BN / 64;  // of columns with one scale
     using RowScales = typename Atoms::template RowValues<BM>;
     Plane const plane_a{0, batched_a ? t.plane.inner : 0}, plane_b{0, batched_b ? t.plane.inner : 0};
@@ -190,9 +196,9 @@ struct GemmKernel {
     if constexpr (scaled)
       scaled_sum(math, t, in, acc);
     else if constexpr (requires { requires Atoms::promotes; })
-      promoted_sum(math, t, in, acc);
+      gemm_promoted_sum(math, t.steps, in, acc);
     else
-      sum(math, t, in, acc);
+      gemm_sum(math, t.steps, in, acc);
     if (!math.join(acc)) return;
     finish.template operator()<BM, BN>(math, acc, t.plane, t.row, t.col);
     math.store(acc, c, t.plane, t.row, t.col);

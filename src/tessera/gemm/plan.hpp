@@ -55,6 +55,7 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(
       plan, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason); });
   plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
+  plan.clocks = choice.clocks;
   plan.slices = choice.slices;
   plan.multicast = choice.multicast;
   plan.workspace_bytes = bulk_workspace(p);
@@ -91,8 +92,27 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, bool tensor_cor
                         : plan_gemm_async<float, false, Epilogue>(exec, p, reason);
 }
 
+/// What an algorithm multiplies factors of this type with.
+template <class Compute>
+model::Type gemm_arithmetic(Algorithm algorithm, Scalar type) {
+  bool const tensor = algorithm == Algorithm::tensor_core || algorithm == Algorithm::hopper;
+  if constexpr (std::is_same_v<Compute, double>) return tensor ? model::Type::fp64_tensor : model::Type::fp64;
+  if (!tensor) return model::Type::fp32;
+  switch (type) {
+    case Scalar::fp16:
+      return model::Type::fp16;
+    case Scalar::bf16:
+      return model::Type::bf16;
+    case Scalar::int8:
+      return model::Type::int8;
+    default:
+      return size_of(type) == 1 ? model::Type::fp8 : model::Type::tf32;
+  }
+}
+
+/// The algorithm and its configuration.
 template <class Exec, class Compute, class Epilogue>
-GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
+GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   constexpr bool host = Machine<Exec>::is_host;
   using Large = RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>;
   using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall<host>>;
@@ -151,6 +171,19 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
   plan.tiles = gemm_tiles(p, 1, 1);
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
+  return plan;
+}
+
+/// The same with what the product amounts to.
+template <class Exec, class Compute, class Epilogue>
+GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
+  GemmPlan plan = choose_gemm<Exec, Compute, Epilogue>(exec, p, options);
+  auto const bytes = [](MatrixStack const& m) {
+    return static_cast<double>(m.inner * m.rows) * static_cast<double>(m.cols) * static_cast<double>(size_of(m.type));
+  };
+  plan.flops = 2 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k());
+  plan.bytes = bytes(p.a) + bytes(p.b) + bytes(p.c) * (p.beta == 0 ? 1 : 2);
+  plan.arithmetic = gemm_arithmetic<Compute>(plan.algorithm, p.a.type);
   return plan;
 }
 

@@ -57,6 +57,8 @@ struct Finish {
 
   Finish(GemmProblem const& p, Epilogue const& e)
       : c(p.c), alpha(Compute(p.alpha)), beta(Compute(p.beta)), epilogue(e) {}
+  /// The same for another C.
+  KOKKOS_FUNCTION Finish(Finish const& f, MatrixStack const& of) : Finish(f) { c = of; }
 
   KOKKOS_FORCEINLINE_FUNCTION Compute user(Compute x, Plane plane, std::int64_t row, std::int64_t col,
                                            epilogue::Gathered<Epilogue>& gathered) const {
@@ -84,10 +86,19 @@ struct Finish {
                                               std::int64_t col) const {
     int const rows = held(c.rows - row), cols = held(c.cols - col);
     if (beta != Compute(0)) {
-      math.for_each(acc, [&](Compute& x, int i, int j) {
-        x *= alpha;
-        if (i < rows && j < cols) x += beta * read<Compute>(c, c.offset(plane, row + i, col + j));
-      });
+      std::int64_t const at = c.offset(plane, row, col);
+      auto const add = [&](auto const& element) {
+        math.for_each(acc, [&](Compute& x, int i, int j) {
+          x *= alpha;
+          if (i < rows && j < cols) x += beta * element(at + i * c.row_stride + j * c.col_stride);
+        });
+      };
+      if constexpr (std::is_same_v<Compute, float>) {
+        AnyFloat const type(c.type);
+        add([&](std::int64_t offset) { return type.read(c.data, offset); });
+      } else {
+        add([&](std::int64_t offset) { return read<Compute>(c, offset); });
+      }
     } else if (alpha != Compute(1)) {
       math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
     }

@@ -60,17 +60,17 @@ struct Operand {
   }
 };
 
-/// `Width` elements that are read and written together.
-template <class T, int Width, int Alignment>
-struct alignas(Alignment) Pack {
-  T element[Width];
-};
-
 /// A machine with wide lanes reads 16 bytes in one instruction if they are aligned; on a CPU consecutive elements
 /// suffice.
 template <class T, int Width, bool Wide>
-inline constexpr int pack_alignment = Wide ? (sizeof(T) * Width < 16 ? static_cast<int>(sizeof(T) * Width) : 16)
-                                           : static_cast<int>(alignof(T));
+inline constexpr int row_pack_alignment = Wide ? (sizeof(T) * Width < 16 ? static_cast<int>(sizeof(T) * Width) : 16)
+                                               : static_cast<int>(alignof(T));
+
+/// `Width` elements that are read and written together.
+template <class T, int Width, bool Wide>
+struct alignas(row_pack_alignment<T, Width, Wide>) RowPack {
+  T element[Width];
+};
 
 /// Whether tiles of this operand may be read in packs of `width` elements.
 inline bool is_packed(Operand const& a, TileGrid const& grid, int width, bool wide) {

@@ -150,7 +150,7 @@ class Walk {
         Place const place = find(p, k);
         T const* const first = tile + place.row * from.row + place.column * from.column;
         if (from.packed && place.count == width) {
-          auto const pack = *reinterpret_cast<Pack<T, width, pack_alignment<T, width, wide>> const*>(first);
+          auto const pack = *reinterpret_cast<RowPack<T, width, wide> const*>(first);
           for (int j = 0; j < width; ++j) to[k][j] = static_cast<Acc>(pack.element[j]);
         } else {
           for (int j = 0; j < width; ++j) to[k][j] = j < place.count ? static_cast<Acc>(first[j * from.column]) : fill;
@@ -168,7 +168,7 @@ class Walk {
       unrolled<packs>([&](int k) {
         Place const place = find(p, k);
         T* const first = tile + place.row * to.row + place.column * to.column;
-        Pack<T, width, pack_alignment<T, width, wide>> pack;
+        RowPack<T, width, wide> pack;
         for (int j = 0; j < width; ++j) pack.element[j] = stored<T>(x[k][j]);
         if constexpr (Round)
           for (int j = 0; j < width; ++j) x[k][j] = static_cast<Acc>(pack.element[j]);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef TESSERA_DETAIL_LATTICE_HPP
-#define TESSERA_DETAIL_LATTICE_HPP
+#ifndef TESSERA_COMMON_LATTICE_HPP
+#define TESSERA_COMMON_LATTICE_HPP
 
 #include <cstdint>
 

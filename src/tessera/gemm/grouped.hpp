@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_GEMM_GROUPED_DETAIL_HPP
+#define TESSERA_GEMM_GROUPED_DETAIL_HPP
+
+#include <tessera/gemm/run.hpp>
+
+// Many matrix products of different sizes in one launch. The sizes lie in the memory of the execution space and are
+// read by the kernel, so that what computes them need not be waited for.
+namespace tessera::detail {
+
+/// A GemmGroup without its element types.
+struct AnyGemmGroup {
+  std::int64_t m, n, k;
+  void const* a;
+  std::int64_t lda;
+  void const* b;
+  std::int64_t ldb;
+  void* c;
+  std::int64_t ldc;
+};
+
+/// The operands of one product in the form kernels know: A (M, K), B (N, K), C (M, N).
+struct GemmOperands {
+  MatrixStack a, b, c;
+};
+
+/// The products: a list of them, or blocks of rows of one A and one C, a matrix of a stack B for each.
+struct GemmGroups {
+  int count = 0;
+  bool multiplies = true;                         // else alpha = 0, and A and B are not read
+  AnyGemmGroup const* list = nullptr;             // of a, b and c the types are valid then
+  bool transpose_a = false, transpose_b = false;  // as the list has them
+  void const* offsets = nullptr;                  // of the rows, count + 1 of 32 or 64 bits
+  bool long_offsets = false;
+  MatrixStack a, b, c;
+
+  struct Extents {
+    std::int64_t m, n;
+  };
+  KOKKOS_FUNCTION Extents extents(int g) const {
+    if (list != nullptr) return {list[g].m, list[g].n};
+    return {begin(g + 1) - begin(g), c.cols};
+  }
+  KOKKOS_FUNCTION GemmOperands of(int g) const {
+    GemmOperands x{a, b, c};
+    if (list != nullptr) {
+      AnyGemmGroup const& from = list[g];
+      std::int64_t const k = multiplies && from.k > 0 ? from.k : 0;
+      place(x.a, from.a, from.m, k, from.lda, transpose_a);
+      place(x.b, from.b, from.n, k, from.ldb, !transpose_b);
+      place(x.c, from.c, from.m, from.n, from.ldc, false);
+    } else {
+      std::int64_t const first = begin(g), rows = begin(g + 1) - first;
+      skip_rows(x.a, first, rows);
+      skip_rows(x.c, first, rows);
+      x.b.data = static_cast<char const*>(b.data) + g * b.inner_stride * static_cast<std::int64_t>(size_of(b.type));
+      x.b.inner = 1;
+      if (!multiplies) x.a.cols = x.b.cols = 0;
+    }
+    return x;
+  }
+
+ private:
+  KOKKOS_FUNCTION static void place(MatrixStack& x, void const* data, std::int64_t rows, std::int64_t cols,
+                                    std::int64_t pitch, bool transposed) {
+    x.data = data;
+    x.rows = rows;
+    x.cols = cols;
+    x.row_stride = transposed ? 1 : pitch;
+    x.col_stride = transposed ? pitch : 1;
+  }
+  KOKKOS_FUNCTION static void skip_rows(MatrixStack& x, std::int64_t first, std::int64_t rows) {
+    x.data = static_cast<char const*>(x.data) + first * x.row_stride * static_cast<std::int64_t>(size_of(x.type));
+    x.rows = rows;
+  }
+  /// Where block g begins; offsets that lead out of C are taken for its ends.
+  KOKKOS_FUNCTION std::int64_t begin(int g) const {
+    std::int64_t const at =
+        long_offsets ? static_cast<std::int64_t const*>(offsets)[g] : static_cast<std::int32_t const*>(offsets)[g];
+    return at < 0 ? 0 : (at < c.rows ? at : c.rows);
+  }
+};
+
+/// C(M,N) = finish(A(M,K) B(N,K)ᵀ) for each of the groups, a tile of one of them a step of the scheduler.
+template <class Atoms, class Epilogue>
+struct GemmGroupsKernel {
+  static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
+  static constexpr bool counts_tiles_in_place = true;
+  using Compute = typename Atoms::Compute;
+
+  struct Tile {
+    GemmOperands of;
+    int group, steps;
+    std::int64_t row, col;
+  };
+  struct Stage {
+    typename Atoms::template Left<BM, BK> a;   // (BM,BK)
+    typename Atoms::template Right<BN, BK> b;  // (BN,BK)
+    static constexpr int depth = Atoms::depth;
+  };
+  using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
+  using Inputs = Streams<Stage>;
+  using Held = Fragments<Accumulator>;
+
+  GemmGroups groups;
+  Finish<Compute, Epilogue> finish;
+
+  GemmGroupsKernel(GemmGroups const& all, double alpha, double beta, Epilogue const& epilogue)
+      : groups(all), finish(GemmProblem{all.a, all.b, all.c, alpha, beta}, epilogue) {}
+
+  KOKKOS_FUNCTION std::int64_t tiles() const {
+    std::int64_t sum = 0;
+    for (int g = 0; g < groups.count; ++g) sum += tiles(groups.extents(g));
+    return sum;
+  }
+  KOKKOS_FUNCTION Tile tile(int t) const {
+    int g = 0;
+    std::int64_t rest = t;
+    GemmGroups::Extents extents = groups.extents(0);
+    for (std::int64_t here = tiles(extents); rest >= here; here = tiles(extents)) {
+      rest -= here;
+      extents = groups.extents(++g);
+    }
+    TilePlace const at = gemm_tile_place(static_cast<int>(rest), count(extents.m, BM), count(extents.n, BN));
+    GemmOperands const x = groups.of(g);
+    return {x, g, count(x.a.cols, BK), std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
+  }
+  KOKKOS_FUNCTION int steps(Stage const*, Tile const& t) const { return t.steps; }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
+    copy(t.of.a, Plane{}, t.row, std::int64_t(k) * BK, stage.a);
+    copy(t.of.b, Plane{}, t.col, std::int64_t(k) * BK, stage.b);
+  }
+  template <class Math, class In>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
+    Accumulator acc(math);
+    if (t.steps > 0)
+      gemm_sum(math, t.steps, in, acc);
+    else
+      math.clear(acc);
+    MatrixStack c = t.of.c;
+    c.inner_stride = 0;
+    Plane const plane{0, t.group};  // as the epilogue sees it
+    Finish<Compute, Epilogue>(finish, c).template operator()<BM, BN>(math, acc, plane, t.row, t.col);
+    math.store(acc, c, plane, t.row, t.col);
+  }
+
+ private:
+  KOKKOS_FUNCTION static int count(std::int64_t extent, int size) {
+    return extent > 0 ? static_cast<int>((extent + size - 1) / size) : 0;
+  }
+  KOKKOS_FUNCTION static std::int64_t tiles(GemmGroups::Extents const& e) {
+    return std::int64_t(count(e.m, BM)) * count(e.n, BN);
+  }
+};
+
+inline void check_grouped_algorithm(GemmOptions const& options) {
+  if (options.algorithm != Algorithm::automatic && options.algorithm != Algorithm::coarsened && !options.allow_fallback)
+    throw Error(ErrorCode::unsupported,
+                std::string("tessera::gemm_grouped: there is no ") + name(options.algorithm) + " algorithm for groups");
+}
+
+/// Apart, so that the library holds instances.
+template <class Exec, class Compute, class Epilogue>
+void run_gemm_groups(Exec const& exec, GemmGroups const& groups, double alpha, double beta, Epilogue const& epilogue) {
+  using Atoms = RegisterAtoms<Exec, Compute, GemmGrouped<Machine<Exec>::is_host, Compute>>;
+  run_tiles<Atoms>("tessera::gemm_grouped", exec, GemmGroupsKernel<Atoms, Epilogue>(groups, alpha, beta, epilogue));
+}
+
+}  // namespace tessera::detail
+
+#include <tessera/compiled_spaces.hpp>
+
+namespace tessera::detail {
+
+#define TESSERA_GEMM_GROUPS_OF(EXTERN, EXEC, COMPUTE)                                                             \
+  EXTERN template void run_gemm_groups<EXEC, COMPUTE, epilogue::Identity>(EXEC const&, GemmGroups const&, double, \
+                                                                          double, epilogue::Identity const&);
+#define TESSERA_GEMM_GROUPS(EXTERN, EXEC)      \
+  TESSERA_GEMM_GROUPS_OF(EXTERN, EXEC, float)  \
+  TESSERA_GEMM_GROUPS_OF(EXTERN, EXEC, double) \
+  TESSERA_GEMM_GROUPS_OF(EXTERN, EXEC, std::int32_t)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_GROUPS, extern)
+
+}  // namespace tessera::detail
+
+#endif
