@@ -97,6 +97,7 @@ GemmGroups gemm_row_groups(double alpha, A const& a_view, B const& b_view, Offse
 /// @param groups a contiguous View of rank 1 of GemmGroup<A, B, C>
 /// @param epilogue as gemm() has it; its fourth argument is the place in the list
 /// @throws Error{null_data} the View has elements and no data; {extent} its elements are not contiguous;
+///   {value} alpha or beta of products of integers is no whole number in 32 bits;
 ///   {unsupported} an algorithm other than automatic or coarsened is asked for and no other may stand in for it
 template <detail::execution_space Exec, detail::view Groups, class Epilogue = epilogue::Identity>
 requires requires { typename detail::GroupTypes<typename Groups::non_const_value_type>::A; }
@@ -113,6 +114,7 @@ void gemm_grouped(Exec const& exec, double alpha, Groups const& groups, double b
   detail::check_data("tessera::gemm_grouped", "groups", list);
   if (list.extent[0] > 1 && list.stride[0] != 1)
     throw Error(ErrorCode::extent, "tessera::gemm_grouped: groups " + detail::shape(list) + " are not contiguous");
+  if (std::is_integral_v<typename Types::C>) detail::check_whole_numbers("tessera::gemm_grouped", alpha, beta);
   detail::check_grouped_algorithm(options);
   detail::GemmGroups all;
   all.count = detail::group_count(list.extent[0]);
@@ -150,6 +152,7 @@ void gemm_grouped(Exec const& exec, double alpha, A const& a, B const& b, Offset
   using Offset = typename Offsets::non_const_value_type;
   static_assert(std::is_integral_v<Offset> && std::is_signed_v<Offset> && (sizeof(Offset) == 4 || sizeof(Offset) == 8),
                 "gemm_grouped: offsets are of 32 or 64 bits");
+  if (detail::is_of<C, std::int32_t>) detail::check_whole_numbers("tessera::gemm_grouped", alpha, beta);
   detail::check_grouped_algorithm(options);
   detail::GemmGroups const groups = detail::gemm_row_groups(alpha, a, b, offsets, c, options);
   if (groups.count > 0 && c.size() > 0)

@@ -53,13 +53,16 @@ void check_workspace(GemmOperandArrays const& x) {
 
 }  // namespace
 
+void check_whole_numbers(char const* operation, double alpha, double beta) {
+  for (double const y : {alpha, beta})
+    if (!(std::fabs(y) <= INT32_MAX) || y != std::trunc(y))
+      throw Error(ErrorCode::value, std::string(operation) + ": alpha " + std::to_string(alpha) + " and beta " +
+                                        std::to_string(beta) + " of a product of integers are whole numbers");
+}
+
 void check_gemm_operands(GemmOperandArrays const& x) {
   check_extents(x);
-  if (x.integers)
-    for (double const y : {x.alpha, x.beta})
-      if (!(std::fabs(y) <= INT32_MAX) || y != std::trunc(y))
-        throw Error(ErrorCode::value, std::string(op) + ": alpha " + std::to_string(x.alpha) + " and beta " +
-                                          std::to_string(x.beta) + " of a product of integers are whole numbers");
+  if (x.integers) check_whole_numbers(op, x.alpha, x.beta);
   check_writable(op, "C", x.c);
   check_data(op, "C", x.c);
   if (x.c.size() > 0) {

@@ -157,6 +157,9 @@ TEST_CASE_TEMPLATE_DEFINE("gemm_grouped of integers is exact", Exec, int_list_id
   List<Exec, std::int8_t, std::int8_t, std::int32_t> const list(mixed, false, true, 1);
   gemm_grouped(Exec{}, 3, list.groups(), -2, {.op_b = Op::transpose});
   list.template check<std::int32_t>(3, -2);
+  error_of([&] { gemm_grouped(Exec{}, 0.5, list.groups(), 0, {.op_b = Op::transpose}); }, ErrorCode::value);
+  error_of([&] { gemm_grouped(Exec{}, 1, list.groups(), 3e9, {.op_b = Op::transpose}); }, ErrorCode::value);
+  list.template check<std::int32_t>(3, -2);
 }
 TEST_CASE_TEMPLATE_APPLY(int_list_id, Spaces);
 

@@ -72,6 +72,9 @@ struct GemmOperandArrays {
 };
 void check_gemm_operands(GemmOperandArrays const& x);
 
+/// Error{value}: a product of integers has factors that are no whole numbers of 32 bits.
+void check_whole_numbers(char const* operation, double alpha, double beta);
+
 }  // namespace tessera::detail
 
 #endif
