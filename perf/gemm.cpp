@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matrix products beside the libraries that are here: gemm/BACKEND/TYPE/VARIANT/MxNxK/IMPLEMENTATION, BxMxNxK for a
-// batch; gemm_random/... of random shapes; gemm_host/... is what one call costs the host.
+// batch; gemm_random/... of random shapes; gemm_grouped/... of blocks of rows; gemm_host/... is what one call costs the
+// host.
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include <tessera/gemm.hpp>
 #include "support/block_scaled.hpp"
+#include "support/grouped.hpp"
 #include "support/peers.hpp"
 #include "support/plain.hpp"
 #include "support/program.hpp"
@@ -153,6 +155,9 @@ class Gemm {
         !flags.sizes.empty() || !flags.types.empty() || !flags.variants.empty() || flags.batch != 1 || flags.random > 0;
     if (flags.random > 0) return add_random(session);
     if (session.wants("gemm")) add_products(session);
+    bool const groups_asked = contains(flags.operations, "gemm_grouped");
+    if (groups_asked || (!session.on_host && flags.operations.empty() && !chosen))
+      session.add(grouped_case(session, 4096, 4096));
     // Host backends run a call before they return from it.
     bool const asked = contains(flags.operations, "gemm_host");
     if (!session.on_host && (asked || (flags.operations.empty() && !chosen))) add_host_times(session);
@@ -222,6 +227,7 @@ class Gemm {
 
 int main(int argc, char** argv) {
   return tessera::perf::run_program(
-      argc, argv, "C = op(A) op(B); --size=MxNxK or BxMxNxK, --variant=NN,NT,TN,TT, --operation=gemm,gemm_host",
+      argc, argv,
+      "C = op(A) op(B); --size=MxNxK or BxMxNxK, --variant=NN,NT,TN,TT, --operation=gemm,gemm_grouped,gemm_host",
       tessera::perf::Gemm{});
 }

@@ -36,6 +36,9 @@ struct BulkSizes {
   static constexpr bool left_across = false, right_across = false;
 };
 
+/// In place of an element function: elements stay as they are.
+struct Unchanged {};
+
 /// A callable with the shape of an element function, to state concepts with.
 struct ElementProbe {
   template <class T>
@@ -79,8 +82,8 @@ concept Multiplies = requires(typename A::Math& math, typename A::template Left<
 template <class A, int M, int N>
 concept AddsScaled = requires(typename A::Math& math, typename A::template RowValues<M>& rows,
                               typename A::Compute const* cols, typename A::template Accumulator<M, N>& acc) {
-  math.each_row(rows, RowProbe{});        // f(value, row) by every holder of the row
-  math.add_scaled(acc, rows, cols, acc);  // to(i, j) += from(i, j) rows(i) cols[j / 64]
+  math.each_row(rows, RowProbe{});                    // f(value, row) by every holder of the row
+  math.template add_scaled<0>(acc, rows, cols, acc);  // to(i, j) += from(i, j) rows(i) cols[j / 64]
 };
 
 /// Math for a second product whose left factor is an accumulator rounded to operand precision, and for values a row.
@@ -101,6 +104,10 @@ concept MultipliesRounded = requires(typename A::Math& math, typename A::templat
   { A::Math::exp2(typename A::Compute{}) } -> std::same_as<typename A::Compute>;
   math.turn(WorkProbe{});  // a group of matrix work that teams' halves may take in turns
 };
+
+/// The kernel reads how many tiles there are where it runs, too late for the host to start a team for each.
+template <class Kernel>
+concept CountsTilesInPlace = Kernel::counts_tiles_in_place;
 
 /// The two halves of a kernel. Tiles are counted in 31 bits, which is what a league holds.
 template <class Kernel>

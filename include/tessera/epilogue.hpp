@@ -169,8 +169,8 @@ struct Quantize {
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t, Gathering& gathered) const {
     float const size = static_cast<float>(x < T(0) ? -x : x);
     gathered.largest = size > gathered.largest ? size : gathered.largest;
-    T const y = x * T(scale);
-    return y > T(limit) ? T(limit) : (y < T(-limit) ? T(-limit) : y);
+    T const y = x * T(scale), low = y < T(-limit) ? T(-limit) : y;  // two selections: nested ones become branches
+    return low > T(limit) ? T(limit) : low;
   }
   KOKKOS_FUNCTION void end(Gathering const& gathered) const {
     // The plain read spares nearly every atomic; a stale one only costs an atomic that changes nothing.

@@ -67,6 +67,27 @@ KOKKOS_INLINE_FUNCTION T logistic(T x) {
   return x < T(0) ? e * r : r;
 }
 
+/// |x| Phi(-|x|), Phi the normal distribution, within 8 units in the last place until it underflows. With
+/// t = 1 / (1 + 0.35 |x|), Phi(-|x|) exp(x^2/2) is t times a polynomial in t; this one is within 3.2e-8 of it
+/// (relative) for |x| < 15, where the result is zero. A square of rsqrt takes the place of a division, which has
+/// branches on a GPU.
+KOKKOS_INLINE_FUNCTION float normal_tail(float x) {
+  float const size = Kokkos::abs(x), z = size < 15.0f ? size : 15.0f;
+  float const root = Kokkos::rsqrt(Kokkos::fma(0.35f, z, 1.0f)), t = root * root;
+  float p = -0.029163847f;
+  p = Kokkos::fma(p, t, 0.14406043f);
+  p = Kokkos::fma(p, t, -0.25590113f);
+  p = Kokkos::fma(p, t, 0.15939213f);
+  p = Kokkos::fma(p, t, -0.023263332f);
+  p = Kokkos::fma(p, t, 0.10557461f);
+  p = Kokkos::fma(p, t, 0.11981554f);
+  p = Kokkos::fma(p, t, 0.13986433f);
+  p = Kokkos::fma(p, t, 0.13962126f);
+  float const square = z * z, rest = Kokkos::fma(z, z, -square);  // of the square's rounding
+  float const q = Kokkos::exp(-0.5f * square) * (t * p);
+  return z * Kokkos::fma(q, -0.5f * rest, q);
+}
+
 /// Calls f with the index in front if it wants it.
 template <class F, class... T>
 KOKKOS_INLINE_FUNCTION constexpr auto call(F const& f, [[maybe_unused]] std::int64_t index, T... x) {
@@ -301,14 +322,18 @@ struct silu {
     return detail::damped(v, detail::logistic(v));
   }
 };
-/// x (1 + erf(x / sqrt 2)) / 2, through erfc, which does not cancel on the left. The rounding of the argument of erfc
-/// grows with x^2: about x^2 units in the last place of the left tail.
+/// x (1 + erf(x / sqrt 2)) / 2, without cancellation on the left. fp32 within 8 units in the last place, without
+/// branches; fp64 through erfc, whose argument's rounding grows with x^2: about x^2 units in the last place of the left
+/// tail.
 struct gelu {
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     using R = detail::RealOf<T>;
     R const v = detail::real(x);
-    return detail::damped(v, R(0.5) * Kokkos::erfc(v * R(-0.70710678118654752440)));
+    if constexpr (std::is_same_v<R, float>)
+      return (v < 0.0f ? 0.0f : v) - detail::normal_tail(v);
+    else
+      return detail::damped(v, R(0.5) * Kokkos::erfc(v * R(-0.70710678118654752440)));
   }
 };
 /// x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, the usual approximation of gelu (within 5e-4 of it)

@@ -62,7 +62,8 @@ void gemm_block_scaled(Exec const& exec, double alpha, A const& a, ScalesA const
                 "gemm_block_scaled: scales are Views of float");
   static_assert(ScalesA::rank() == A::rank() && ScalesB::rank() == B::rank(),
                 "gemm_block_scaled: scales have the rank of what they scale");
-  detail::GemmProblem const p = detail::gemm_problem(alpha, a, b, beta, c, options);
+  detail::GemmProblem p = detail::gemm_problem(alpha, a, b, beta, c, options);
+  p.block_scaled = true;
   detail::BlockScales const scales =
       p.k() == 0 ? detail::BlockScales{} : detail::block_scales(p, scales_a, scales_b, c);
   GemmPlan const plan = detail::plan_block_scaled<Exec, Epilogue>(exec, p, options);

@@ -98,7 +98,8 @@ GemmGroups gemm_row_groups(double alpha, A const& a_view, B const& b_view, Offse
 /// @param epilogue as gemm() has it; its fourth argument is the place in the list
 /// @throws Error{null_data} the View has elements and no data; {extent} its elements are not contiguous;
 ///   {value} alpha or beta of products of integers is no whole number in 32 bits;
-///   {unsupported} an algorithm other than automatic or coarsened is asked for and no other may stand in for it
+///   {unsupported} an algorithm other than automatic or coarsened is asked for (hopper multiplies blocks of rows) and
+///   no other may stand in for it
 template <detail::execution_space Exec, detail::view Groups, class Epilogue = epilogue::Identity>
 requires requires { typename detail::GroupTypes<typename Groups::non_const_value_type>::A; }
 void gemm_grouped(Exec const& exec, double alpha, Groups const& groups, double beta, GemmOptions const& options = {},
@@ -126,8 +127,8 @@ void gemm_grouped(Exec const& exec, double alpha, Groups const& groups, double b
   all.b.type = scalar_of<typename Types::B>;
   all.c.type = scalar_of<typename Types::C>;
   if (all.count > 0)
-    detail::run_gemm_groups<Exec, detail::GemmCompute<C>, Epilogue>(exec, all, all.multiplies ? alpha : 1, beta,
-                                                                    epilogue);
+    detail::run_planned_groups<Exec, typename Types::A, typename Types::B, detail::GemmCompute<C>>(
+        exec, all, alpha, beta, options, epilogue);
 }
 
 /// The products of blocks of rows of A with a matrix of B for each, as the experts of a mixture have them:
@@ -139,7 +140,8 @@ void gemm_grouped(Exec const& exec, double alpha, Groups const& groups, double b
 /// @param offsets a contiguous View of int32 or int64, one longer than B
 /// @param epilogue as gemm() has it, with rows counted in the block; its fourth argument is g
 /// @throws Error{extent} extents do not fit; {overlap} C shares memory with another operand, or with itself;
-///   {null_data} an operand has elements and no data; {unsupported} as for a list
+///   {null_data} an operand has elements and no data; {unsupported} an algorithm other than automatic, coarsened or
+///   hopper is asked for, or hopper cannot run, and no other may stand in for it
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view Offsets, detail::view C,
           class Epilogue = epilogue::Identity>
 void gemm_grouped(Exec const& exec, double alpha, A const& a, B const& b, Offsets const& offsets, double beta,
@@ -156,8 +158,8 @@ void gemm_grouped(Exec const& exec, double alpha, A const& a, B const& b, Offset
   detail::check_grouped_algorithm(options);
   detail::GemmGroups const groups = detail::gemm_row_groups(alpha, a, b, offsets, c, options);
   if (groups.count > 0 && c.size() > 0)
-    detail::run_gemm_groups<Exec, detail::GemmCompute<C>, Epilogue>(exec, groups, groups.multiplies ? alpha : 1, beta,
-                                                                    epilogue);
+    detail::run_planned_groups<Exec, typename A::non_const_value_type, typename B::non_const_value_type,
+                               detail::GemmCompute<C>>(exec, groups, alpha, beta, options, epilogue);
 }
 
 }  // namespace tessera

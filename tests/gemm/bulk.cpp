@@ -120,12 +120,14 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x256/1");
   CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x256/1");
   CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128/1");
-  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64/1");
+  CHECK(choice(product(Scalar::fp32, 512, 512, 512)) == "64x128/1");
   CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128/1");
   CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
-  CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64/1");
+  CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x128/3");
 
-  // Two accumulators do not fit beside each other at 256 columns.
+  // What is promoted takes registers: of 256 columns one half after the other.
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x192/1");
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x256/1");
 
@@ -140,5 +142,5 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   // Fewer kernels for who compiles them.
   CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {}, true) == "128x256/1");
   CHECK(choice(product(Scalar::bf16, 256, 8192, 8192), {}, true) == "128x256/2");
-  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x192/1");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x256/1");
 }

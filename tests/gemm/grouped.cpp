@@ -56,10 +56,10 @@ class List {
       CAPTURE(s.m);
       CAPTURE(s.n);
       CAPTURE(s.k);
-      auto const a = matrix(ah_, at_a, s.m, s.k, pitch_a(s), transpose_a_),
-                 b = matrix(bh_, at_b, s.k, s.n, pitch_b(s), transpose_b_);
-      auto const before = matrix(ch_, at_c, s.m, s.n, pitch_c(s), false),
-                 after = matrix(out, at_c, s.m, s.n, pitch_c(s), false);
+      auto const a = matrix(ah_, at_a, s.m, s.k, pitch_a(s), transpose_a_);
+      auto const b = matrix(bh_, at_b, s.k, s.n, pitch_b(s), transpose_b_);
+      auto const before = matrix(ch_, at_c, s.m, s.n, pitch_c(s), false);
+      auto const after = matrix(out, at_c, s.m, s.n, pitch_c(s), false);
       GemmReference const r = gemm_reference(s.m, s.n, s.k, alpha, a, b, beta, before);
       if constexpr (std::is_integral_v<TC>) {
         long wrong = 0;

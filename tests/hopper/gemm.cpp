@@ -83,7 +83,7 @@ std::vector<GemmOptions> all_tiles(GemmOptions const& options) {
   std::vector<GemmOptions> all;
   for (auto [m, n, most] :
        {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)}) {
-    for (int slices = 1; slices <= most; slices *= 2) all.push_back(with_tile(options, m, n, slices));
+    for (int slices = 1; slices <= most; ++slices) all.push_back(with_tile(options, m, n, slices));
     all.push_back(with_tile(options, m, n, 1));
     all.back().multicast = 2;
   }
@@ -104,6 +104,17 @@ TEST_CASE("the hopper pipeline multiplies with every tile and number of slices")
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
       check_product<fp16_t, fp16_t, float>(s, options);
     }
+}
+
+TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {
+  for (int const multicast : {1, 2}) {
+    GemmOptions options = with_tile(hopper, 64, 64, 1);
+    options.multicast = multicast;
+    for (Size s : {Size{200, 304, 264}, Size{64, 64, 8}, Size{300, 72, 520}}) {
+      check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
+      check_product<fp16_t, fp16_t, e4m3_t>(s, options);
+    }
+  }
 }
 
 TEST_CASE("the hopper pipeline repeats its bits") {
@@ -202,8 +213,9 @@ TEST_CASE("the hopper pipeline multiplies 8-bit types with each other") {
       check_product<e5m2_t, e4m3_t, fp16_t>(s, options);
       check_product<e5m2_t, e4m3_t, e4m3_t>(s, options, 1);
     }
-    for (auto [m, n] : {std::pair(128, 128), std::pair(64, 128)})
-      for (int slices : {1, 4})
+    for (auto [m, n, most] :
+         {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)})
+      for (int slices = 1; slices <= most; ++slices)
         check_product<e4m3_t, e4m3_t, bf16_t>({200, 304, 528}, with_tile(options, m, n, slices));
   }
 }

@@ -9,7 +9,7 @@
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/async_products.hpp>
 #include <tessera/cuda/async_tiles.hpp>
-#include <tessera/cuda/rounding.hpp>
+#include <tessera/cuda/lines.hpp>
 
 // Ampere's atoms (sm_80 and up): tiles in shared memory filled by asynchronous copies, products of warps, on the tensor
 // cores or, fp32 that may not be rounded, without them. Warps form a grid of warp_rows x warp_cols, each with a
@@ -41,13 +41,7 @@ struct Atoms : Sizes {
   }
   template <class>
   static Target target(MatrixStack const& m) {
-    auto const size = static_cast<std::int64_t>(size_of(m.type)), pack = size < 4 ? 4 * size : 16;
-    auto const fits = [&](std::int64_t extent, std::int64_t stride) {
-      return extent <= 1 || stride * size % pack == 0;
-    };
-    bool const packs = m.col_stride == 1 && reinterpret_cast<std::uintptr_t>(m.data) % pack == 0 &&
-                       fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) && fits(m.outer, m.outer_stride);
-    return {m, packs};
+    return {m, stores_packs<4>(m)};
   }
 
   struct Math;
@@ -66,6 +60,11 @@ struct Atoms : Sizes {
     // are keep the writes of eight lines free of bank conflicts.
     static constexpr int pitch = warp_n + 8;
     static constexpr std::size_t scratch_bytes = sizeof(Compute) * warps * Product::part_lines * pitch;
+    struct Lines {
+      static constexpr int rows = Product::part_lines;
+      __device__ __forceinline__ static int place(int line, int col) { return line * pitch + col; }
+      __device__ __forceinline__ static int row(int line) { return Product::row_of(line); }
+    };
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
 
@@ -105,8 +104,12 @@ struct Atoms : Sizes {
         acc.right[1] = {};
         asm volatile("");
       }
+      constexpr int chunk = Product::unrolled_steps < steps ? Product::unrolled_steps : steps;
+      static_assert(steps % chunk == 0 && chunk % 2 == 0);
+#pragma unroll 1
+      for (int begin = 0; begin < steps; begin += chunk)
 #pragma unroll
-      for (int k = 0; k < steps; ++k) advance(acc, loads, k);
+        for (int k = 0; k < chunk; ++k) advance(acc, loads, begin + k, acc.right[(k + 1) % 2], acc.right[k % 2]);
     }
     template <int Pending, int M, int N>
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
@@ -134,40 +137,48 @@ struct Atoms : Sizes {
       int const row0 = row<M, N>(), col0 = col<M, N>();
       acc.product.for_each(lane(), [&](Compute& x, int i, int j) { f(x, row0 + i, col0 + j); });
     }
-    /// Any type, address and strides: a part at a time through the ring, from where the warp that wrote it stores row
-    /// after row, four elements a lane.
+    /// Any type, address and strides.
     template <int M, int N>
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
+      store_finished(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{});
+    }
+    /// What f makes of alpha * acc + beta * matrix: a part at a time through the ring.
+    template <int M, int N, class F>
+    __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                                   std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
+                                                   F const& f) const {
       using Acc = Accumulator<M, N>;
       using Product = typename Acc::Product;
-      constexpr int pitch = Acc::pitch;
-      Compute* const lines = static_cast<Compute*>(ring) + thread / 32 * Product::part_lines * pitch;
+      using Layout = typename Acc::Lines;
+      Compute* const memory = static_cast<Compute*>(ring) + thread / 32 * Product::part_lines * Acc::pitch;
       ptx::named_sync(0, team_threads);  // all warps have read the last stage
-#pragma unroll
+#pragma unroll 1
       for (int part = 0; part < Product::parts; ++part) {
         __syncwarp();  // the part before is stored
-        acc.product.for_part(part, lane(), [&](Compute const* from, int line, int col) {
-          Pack<Compute, Product::run> some;
+        Compute const factor = ptx::anew(alpha);
 #pragma unroll
-          for (int e = 0; e < Product::run; ++e) some[e] = from[e];
-          store_pack(lines + line * pitch + col, some);
-        });
+        for (int p = 0; p < Product::parts; ++p)  // registers have no index
+          if (p == part)
+            acc.product.for_part(p, lane(), [&](Compute const* from, int line, int col) {
+              Pack<Compute, Product::run> some;
+#pragma unroll
+              for (int e = 0; e < Product::run; ++e) some[e] = factor * from[e];
+              store_pack(memory + Layout::place(line, col), some);
+            });
         __syncwarp();
-        visit_scalar<Compute>(target.m.type, [&](auto tag) {
-          store_lines<typename decltype(tag)::type, Product, Acc::warp_n>(target, plane, row0 + row<M, N>(),
-                                                                          col0 + col<M, N>(), part, lines);
-        });
+        WarpLines<Compute, 4, 8, Product::part_lines, Acc::warp_n, Layout> const lines(
+            memory, target.m, plane, row0 + row<M, N>() + part * Layout::rows, col0 + col<M, N>(), target.m.rows);
+        lines.store(beta, f, target.packs);
       }
     }
 
    private:
-    /// The products of the step before k, and under them the fragments of step k.
-    template <int M, int N, class Loads>
-    __device__ __forceinline__ static void advance(Accumulator<M, N>& acc, Loads const& loads, int k) {
+    /// The products of the step before k, whose right fragments are `now`, and under them the fragments of step k.
+    template <int M, int N, class Loads, class Rights>
+    __device__ __forceinline__ static void advance(Accumulator<M, N>& acc, Loads const& loads, int k, Rights& now,
+                                                   Rights& next) {
       constexpr int rows = Accumulator<M, N>::Product::rows, rights = Loads::rights;
-      auto& now = acc.right[(k + 1) % 2];
-      auto& next = acc.right[k % 2];
       acc.product.prepare(now);
 #pragma unroll
       for (int i = 0; i < rows; ++i) {
@@ -175,30 +186,6 @@ struct Atoms : Sizes {
         for (int j = i * rights / rows; j < (i + 1) * rights / rows; ++j) loads.right(k, j, next);
         acc.product.multiply_row(acc.left, now, i);
         loads.left(k, i, acc.left);
-      }
-    }
-    /// Rows of a part, from a warp's rectangle of Width columns at (row0, col0).
-    template <class T, class Product, int Width>
-    __device__ __forceinline__ void store_lines(Target const& target, Plane plane, std::int64_t row0, std::int64_t col0,
-                                                int part, Compute const* lines) const {
-      constexpr int count = 4, across = Width / count, pitch = Width + 8;
-      MatrixStack const& m = target.m;
-      int const c = lane() % across * count;
-      auto const inside = m.cols - col0 - c;
-      if (inside <= 0) return;
-#pragma unroll 1
-      for (int line = lane() / across; line < Product::part_lines; line += 32 / across) {
-        std::int64_t const r = row0 + Product::row_of(part, line);
-        if (r >= m.rows) continue;
-        T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0 + c);
-        Pack<T, count> const some = rounded<T>(load_pack<count>(lines + line * pitch + c));
-        if (target.packs && inside >= count) {
-          store_pack(to, some);
-        } else {
-#pragma unroll
-          for (int e = 0; e < count; ++e)
-            if (e < inside) to[e * m.col_stride] = some[e];
-        }
       }
     }
   };

@@ -20,6 +20,7 @@ template <class Compute_, int M, int N>
 struct MatrixShare {
   using Compute = Compute_;
   static constexpr int rows = M / 16, cols = N / 8;
+  static constexpr int unrolled_steps = 16;  // all
   static_assert(is_power_of_two(M) && is_power_of_two(N) && M >= 16 && N >= 16);
   Compute r[rows][cols][4];
 
@@ -43,7 +44,7 @@ struct MatrixShare {
 #pragma unroll
       for (int h = 0; h < 2; ++h) f(&r[part][j][h * 2], h * 8 + lane / 4, j * 8 + lane % 4 * 2);
   }
-  __device__ __forceinline__ static int row_of(int part, int line) { return part * 16 + line; }
+  __device__ __forceinline__ static int row_of(int line) { return line; }
 };
 
 /// Elements of 16 and 8 bits, and fp32 rounded to tf32: 32 bytes of K a step, by matrix loads. 16-bit factors may lie
@@ -159,6 +160,7 @@ template <int M, int N>
 struct CoreProduct {
   using Compute = float;
   static constexpr int rows = M / 8, cols = N / 4, step = 1;
+  static constexpr int unrolled_steps = 8;  // all 16 do not fit the cache of instructions
   static_assert(M % 32 == 0 && N % 16 == 0);
   float r[rows][cols];
   struct Lefts {
@@ -188,7 +190,7 @@ struct CoreProduct {
 #pragma unroll
       for (int j = 0; j < cols; j += 4) f(&r[part * 4 + e][j], e * 8 + lane_row(lane), j * 4 + lane_col(lane) * 4);
   }
-  __device__ __forceinline__ static int row_of(int part, int line) { return part * 32 + line % 8 * 4 + line / 8; }
+  __device__ __forceinline__ static int row_of(int line) { return line % 8 * 4 + line / 8; }
 
   template <class Left, class Right>
   struct Loads {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/cuda/lines.hpp>
 #include <tessera/cuda/rounding.hpp>
 #include <tessera/cuda/tensor_map.hpp>
 #include <tessera/cuda/wgmma.hpp>
@@ -51,6 +52,7 @@ struct Atoms : Sizes {
     CUtensorMap map;      // for the staged store
     MatrixStack strides;  // for every other
     bool staged;          // may leave through the copy engine
+    bool packs;           // two neighbours of a row may be stored at once
   };
 
   /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
@@ -79,7 +81,7 @@ struct Atoms : Sizes {
   }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
-    Target t{{}, m, false};
+    Target t{{}, m, false, stores_packs<2>(m)};
     if constexpr (Sizes::staged_store) {
       t.staged = Accumulator::columns * size_of(m.type) % line_bytes == 0 && bulk_copyable(m);
       if (t.staged) t.map = tensor_map(m, 64);
@@ -102,11 +104,11 @@ struct Atoms : Sizes {
     Compute r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
-  template <int M>
+  template <int M, class T = Compute>
   struct RowValues {
     static constexpr std::size_t scratch_bytes = 0;
-    Compute v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
-    __device__ __forceinline__ explicit RowValues(Math&, Compute start = 0) : v{start, start} {}
+    T v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
+    __device__ __forceinline__ explicit RowValues(Math&, T start = {}) : v{start, start} {}
   };
   template <int M, int K>
   struct Rounded {
@@ -119,6 +121,8 @@ struct Atoms : Sizes {
     std::uint64_t* full;  // completes when the bytes have landed
     bool paired;          // with a team that needs the same right tiles
     int rank;             // in the pair
+    /// Copies from there are to come.
+    __device__ __forceinline__ void announce(Source const& source) const { ptx::fetch_tensor_map(&source); }
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to) const {
@@ -152,8 +156,9 @@ struct Atoms : Sizes {
   struct Math {
     int group, thread;  // of this consumer warpgroup, of this thread in it
     Staging* staging;
-    uint4* exchange;  // the ring, for what other teams send when it is idle
-    int slices;       // teams that share a tile along K
+    uint4* exchange;        // the ring, for what other teams send when it is idle
+    std::uint64_t* joined;  // completes when they have
+    int slices;             // teams that share a tile along K
 
     /// Where element i of a thread's share lies in an (M, N) tile.
     template <int M, int N>
@@ -165,11 +170,12 @@ struct Atoms : Sizes {
       return (Accumulator<M, N>::by_rows ? 0 : group * Accumulator<M, N>::columns) + thread % 4 * 2 + i / 4 * 8 + i % 2;
     }
 
-    template <int M, int N, int K>
-    __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
-                                             bool add) const {
-      constexpr bool by_rows = Accumulator<M, N>::by_rows;
-      int const left = by_rows ? group : 0, right = by_rows ? 0 : group * Accumulator<M, N>::columns;
+    /// With the P columns of b from `col` on.
+    template <int M, int N, int P, int K>
+    __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, P>& acc,
+                                             bool add, int col = 0) const {
+      constexpr bool by_rows = Accumulator<M, P>::by_rows;
+      int const left = by_rows ? group : 0, right = col + (by_rows ? 0 : group * Accumulator<M, P>::columns);
       ptx::pin(acc.r);
       ptx::wgmma_fence();
       constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // 32 bytes of K each
@@ -195,6 +201,12 @@ struct Atoms : Sizes {
       ptx::wgmma_wait<Pending>();
       if constexpr (Pending == 0 || Sizes::take_turns) ptx::pin(acc.r);
     }
+    /// The products in acc are done, `Pending` newer ones of others need not be.
+    template <int Pending, class Acc>
+    __device__ __forceinline__ void wait_for(Acc& acc) const {
+      ptx::wgmma_wait<Pending>();
+      ptx::pin(acc.r);
+    }
     /// The two consumers take turns at the tensor cores: one multiplies while the other does its row work.
     template <class F>
     __device__ __forceinline__ void turn(F const& f) const {
@@ -217,27 +229,29 @@ struct Atoms : Sizes {
         f(acc.r[i], row<M, N>(i), col<M, N>(i));
       }
     }
-    /// to += from
-    template <int M, int N>
-    __device__ __forceinline__ void add(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
+    /// to += from, in the columns of `to` from Col on
+    template <int Col, int M, int P, int N>
+    __device__ __forceinline__ void add(Accumulator<M, P> const& from, Accumulator<M, N>& to) const {
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) to.r[i] += from.r[i];
+      for (int i = 0; i < Accumulator<M, P>::columns / 2; ++i) to.r[Col / 2 + i] += from.r[i];
     }
-    /// to(i, j) += from(i, j) * rows(i) * cols[j / 64]
-    template <int M, int N>
-    __device__ __forceinline__ void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows,
+    /// to(i, j) += from(i, j - Col) * rows(i) * cols[j / 64], in the columns of `to` from Col on
+    template <int Col, int M, int P, int N>
+    __device__ __forceinline__ void add_scaled(Accumulator<M, P> const& from, RowValues<M> const& rows,
                                                Compute const* cols, Accumulator<M, N>& to) const {
-      using Acc = Accumulator<M, N>;
+      using Acc = Accumulator<M, P>;
+      constexpr int first = Col / 64, groups = Acc::columns / 64;
+      static_assert(Col % 64 == 0 && Acc::columns % 64 == 0);
 #pragma unroll
-      for (int g = 0; g < Acc::columns / 64; ++g)
+      for (int g = 0; g < groups; ++g)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          Compute const col = Acc::by_rows || group == 0 ? cols[g] : cols[N / 64 - Acc::columns / 64 + g];
+          Compute const col = Acc::by_rows || group == 0 ? cols[first + g] : cols[N / 64 - groups + g];
           Compute const scale = rows.v[h] * col;
 #pragma unroll
           for (int i = g * 32 + h * 2; i < (g + 1) * 32; i += 4) {
-            to.r[i] += from.r[i] * scale;
-            to.r[i + 1] += from.r[i + 1] * scale;
+            to.r[Col / 2 + i] += from.r[i] * scale;
+            to.r[Col / 2 + i + 1] += from.r[i + 1] * scale;
           }
         }
     }
@@ -248,17 +262,21 @@ struct Atoms : Sizes {
       if (slices == 1) return true;
       constexpr int packs = Accumulator<M, N>::columns / 8, threads = consumers * warpgroup;
       int const rank = ptx::cluster_rank(), at = group * warpgroup + thread;
-      ptx::cluster_sync();  // all are done with their rings
+      if (rank == 0 && at == 0)
+        ptx::barrier_arrive_expect(joined, static_cast<std::uint32_t>((slices - 1) * packs * threads * 16));
+      ptx::cluster_meet();  // all are done with their rings
       if (rank > 0) {
+        std::uint32_t const barrier = ptx::cluster_address(ptx::shared_address(joined), 0);
         std::uint32_t const to = ptx::cluster_address(ptx::shared_address(exchange), 0) +
                                  static_cast<std::uint32_t>((rank - 1) * packs * threads + at) * 16;
 #pragma unroll
         for (int i = 0; i < packs; ++i)
-          ptx::cluster_store(to + i * threads * 16, {bits(acc.r[4 * i]), bits(acc.r[4 * i + 1]), bits(acc.r[4 * i + 2]),
-                                                     bits(acc.r[4 * i + 3])});
+          ptx::cluster_store(
+              to + i * threads * 16, barrier,
+              {bits(acc.r[4 * i]), bits(acc.r[4 * i + 1]), bits(acc.r[4 * i + 2]), bits(acc.r[4 * i + 3])});
+        return false;
       }
-      ptx::cluster_sync();
-      if (rank > 0) return false;
+      ptx::barrier_wait(joined, 0);  // a team of a shared tile works on no other: it is the barrier's first phase
       for (int other = 0; other < slices - 1; ++other)
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
@@ -281,8 +299,8 @@ struct Atoms : Sizes {
       for (int h = 0; h < 2; ++h) f(first.v[h], rest.v[h]...);
     }
     /// f(value, row) by every thread that has a part in the row
-    template <int M, class F>
-    __device__ __forceinline__ void each_row(RowValues<M>& rows, F const& f) const {
+    template <int M, class T, class F>
+    __device__ __forceinline__ void each_row(RowValues<M, T>& rows, F const& f) const {
 #pragma unroll
       for (int h = 0; h < 2; ++h) f(rows.v[h], row<M, 128>(h * 2));
     }
@@ -341,8 +359,21 @@ struct Atoms : Sizes {
           if constexpr (fills_lines<T, Accumulator<M, N>>) store_bulk<T>(acc, target, plane, row, col);
         });
       } else {
-        store_lines(acc, target, plane, row0, col0);
+        store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, target.strides.rows);
       }
+    }
+    /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
+    template <int M, int N, class F>
+    __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                                   std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
+                                                   F const& f, std::int64_t end) const {
+      store_lines(acc, target, plane, row0, col0, alpha, beta, f, end);
+    }
+    template <int M, int N, class F>
+    __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                                   std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
+                                                   F const& f) const {
+      store_lines(acc, target, plane, row0, col0, alpha, beta, f, target.strides.rows);
     }
     /// Stores still under way are done: before the team ends.
     __device__ __forceinline__ void drain() const {
@@ -379,43 +410,45 @@ struct Atoms : Sizes {
         }
       }
     }
-    /// Any type, address and strides: 32 columns at a time through shared memory, from where the warp that wrote them
-    /// stores row after row, one element a lane.
-    template <int M, int N>
+    /// 16 rows of a warp without padding: 8 columns of row r lie in place c ^ r, so that the writes of four rows meet
+    /// in no bank.
+    template <int Width>
+    struct Swizzled {
+      static constexpr int rows = 16, width = Width;
+      __device__ __forceinline__ static int place(int line, int col) {
+        return line * width + (col ^ ((line & (width / 8 - 1)) << 3));
+      }
+      __device__ __forceinline__ static int row(int line) { return line; }
+    };
+    /// Any type, address and strides, and what is done with elements on the way.
+    template <int M, int N, class F>
     __device__ __forceinline__ void store_lines(Accumulator<M, N> const& acc, Target const& target, Plane plane,
-                                                std::int64_t row0, std::int64_t col0) const {
+                                                std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
+                                                F const& f, std::int64_t end) const {
       using Acc = Accumulator<M, N>;
-      MatrixStack const& m = target.strides;
-      constexpr int pitch = 40;  // 8 more than there are columns: four rows of eight words lie in different banks
-      int const lane = thread % 32, warp = thread / 32;
-      int const first_row = (Acc::by_rows ? group * 64 : 0) + warp * 16,
-                first_col = Acc::by_rows ? 0 : group * Acc::columns;
-      int const rows = m.rows - row0 - first_row < 16 ? static_cast<int>(m.rows - row0 - first_row) : 16;
-      Compute* const lines = reinterpret_cast<Compute*>(staging[group]) + warp * 16 * pitch;
-      Compute* const mine = lines + lane / 4 * pitch + lane % 4 * 2;
-#pragma unroll
-      for (int begin = 0; begin < Acc::columns; begin += 32) {
-        __syncwarp();  // the columns before are stored
-#pragma unroll
-        for (int i = 0; i < 16; i += 2)
-          *reinterpret_cast<Pair<Compute>*>(mine + i % 4 / 2 * 8 * pitch + i / 4 * 8) = {acc.r[begin / 2 + i],
-                                                                                         acc.r[begin / 2 + i + 1]};
-        __syncwarp();
-        std::int64_t const c = col0 + first_col + begin + lane;
-        if (c >= m.cols) continue;
-        visit_scalar<Compute>(m.type, [&](auto tag) {
-          using T = typename decltype(tag)::type;
-          T* to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0 + first_row, c);
+      using Layout = Swizzled<Acc::columns % 64 == 0 ? 64 : 32>;
+      constexpr int width = Layout::width, passes = Acc::columns / width;
+      static_assert(Acc::columns % width == 0);
+      int const at = ptx::anew(thread), lane = at % 32, warp = at / 32;  // no address is kept through the products
+      Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
+      row0 += (Acc::by_rows ? group * 64 : 0) + warp * Layout::rows;
+      col0 += Acc::by_rows ? 0 : group * Acc::columns;
 #pragma unroll 1
-          for (int i = 0; i < 16; i += 8) {
-            Compute x[8];  // at once: a store might change what is read behind it, for all that the compiler knows
+      for (int pass = 0; pass < passes; ++pass) {
+        __syncwarp();  // the columns before are stored
+        Compute const factor = ptx::anew(alpha);
 #pragma unroll
-            for (int q = 0; q < 8; ++q) x[q] = lines[(i + q) * pitch + lane];
+        for (int p = 0; p < passes; ++p)  // registers have no index
+          if (p == pass)
 #pragma unroll
-            for (int q = 0; q < 8; ++q, to += m.row_stride)
-              if (i + q < rows) *to = rounded<T>(x[q]);
-          }
-        });
+            for (int i = 0; i < width / 2; i += 2)
+              *reinterpret_cast<Pair<Compute>*>(memory +
+                                                Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
+                  factor * acc.r[p * width / 2 + i], factor * acc.r[p * width / 2 + i + 1]};
+        __syncwarp();
+        WarpLines<Compute, 2, 16, Layout::rows, width, Layout> const lines(memory, target.strides, plane, row0,
+                                                                           col0 + pass * width, end);
+        lines.store(beta, f, target.packs);
       }
     }
     /// A line's worth of columns at a time, or two, into swizzled boxes, then a bulk store that runs on under the next

@@ -30,7 +30,9 @@ struct Staging<Atoms, false> {
   static constexpr typename Atoms::Staging* tile = nullptr;
 };
 template <class Atoms, class... Stage>
-struct Shared : Ring<Stage>..., Staging<Atoms>, Barriers<Stage>... {};
+struct Shared : Ring<Stage>..., Staging<Atoms>, Barriers<Stage>... {
+  std::uint64_t joined;
+};
 
 /// One role's place in a ring of stages.
 template <class Stage>
@@ -104,8 +106,11 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     Memory& shared = *static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
     int const id = team.team_rank() * 32 + threadIdx.x, group = id / warpgroup;
     bool const paired = multicast(kernel) > 1;
+    if constexpr (requires { kernel.announce(typename Atoms::Copy{}); })
+      if (id == warpgroup) kernel.announce(typename Atoms::Copy{});
     if (id == 0) {
       (initialise(static_cast<Barriers<Stage>&>(shared), paired ? 2 * consumers : consumers), ...);
+      ptx::barrier_init(&shared.joined, 1);
       ptx::barrier_init_fence();
     }
     if (paired)
@@ -126,8 +131,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       }
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
-      typename Atoms::Math math{group - 1, id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
-                                slices(kernel)};
+      typename Atoms::Math math{group - 1,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
+                                &shared.joined, slices(kernel)};
       if constexpr (Atoms::take_turns)
         if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
       for (int t = team.league_rank(); t < tiles; t += team.league_size())
@@ -184,11 +189,14 @@ struct BulkPipeline<Kokkos::Cuda> {
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using P = Pipeline<Atoms, Kernel>;
-    check_tiles(label, kernel.tiles());
+    int teams = Machine<Kokkos::Cuda>::concurrency(exec);
+    if constexpr (!CountsTilesInPlace<Kernel>) {
+      check_tiles(label, kernel.tiles());
+      teams = static_cast<int>(kernel.teams(teams));
+    }
     check_scratch(label, exec, P::scratch_bytes);
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads>(
-        label, exec, static_cast<int>(kernel.teams(Machine<Kokkos::Cuda>::concurrency(exec))),
-        bulk::slices(kernel) * bulk::multicast(kernel), P::scratch_bytes, P{kernel});
+        label, exec, teams, bulk::slices(kernel) * bulk::multicast(kernel), P::scratch_bytes, P{kernel});
   }
 };
 

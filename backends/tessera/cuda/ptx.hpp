@@ -47,6 +47,10 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
 }
 
 // ---- bulk tensor copies, coordinates from the contiguous index outwards
+/// The first copy need not wait for the map.
+__device__ __forceinline__ void fetch_tensor_map(CUtensorMap const* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, std::uint64_t* barrier, int c0, int c1,
                                              int c2, int c3) {
   asm volatile(
@@ -88,6 +92,10 @@ __device__ __forceinline__ int cluster_rank() {
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+/// The same meeting when nobody reads what another wrote, but for initialised barriers.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 /// The place in the shared memory of team `rank` that `address` is in ours.
 __device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, int rank) {
   std::uint32_t mapped;
@@ -98,9 +106,12 @@ __device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, 
 __device__ __forceinline__ void cluster_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void cluster_store(std::uint32_t to, uint4 x) {
-  asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-               : "memory");
+/// Into the shared memory of another team, whose barrier (as cluster_address() gives both) learns of the 16 bytes.
+__device__ __forceinline__ void cluster_store(std::uint32_t to, std::uint32_t barrier, uint4 x) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(to),
+      "r"(barrier), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+      : "memory");
 }
 
 // ---- kernels of one stream, one after the other
@@ -113,6 +124,20 @@ __device__ __forceinline__ void wait_for_grids_before() { asm volatile("griddepc
 
 /// The compiler moves no access to memory from one side to the other.
 __device__ __forceinline__ void keep_order() { asm volatile("" ::: "memory"); }
+
+/// The same number, of which the compiler does not know it: what depends on it is not computed ahead and kept.
+__device__ __forceinline__ float anew(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+__device__ __forceinline__ double anew(double x) {
+  asm volatile("" : "+d"(x));
+  return x;
+}
+__device__ __forceinline__ int anew(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 // ---- registers and matrix stores
 template <int Count>

@@ -42,20 +42,24 @@ struct Across {};
 #define TESSERA_INT(x) "+r"(x)
 #define TESSERA_REGISTERS_8(C, d, i) \
   C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
+#define TESSERA_REGISTERS_16(C, d) TESSERA_REGISTERS_8(C, d, 0), TESSERA_REGISTERS_8(C, d, 8)
 #define TESSERA_REGISTERS_32(C, d, i) \
   TESSERA_REGISTERS_8(C, d, i), TESSERA_REGISTERS_8(C, d, i + 8), TESSERA_REGISTERS_8(C, d, i + 16), TESSERA_REGISTERS_8(C, d, i + 24)
+#define TESSERA_REGISTERS_48(C, d) \
+  TESSERA_REGISTERS_32(C, d, 0), TESSERA_REGISTERS_8(C, d, 32), TESSERA_REGISTERS_8(C, d, 40)
 #define TESSERA_REGISTERS_64(C, d, i) TESSERA_REGISTERS_32(C, d, i), TESSERA_REGISTERS_32(C, d, i + 32)
 #define TESSERA_REGISTERS_88(C, d) \
   TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_8(C, d, 64), TESSERA_REGISTERS_8(C, d, 72), TESSERA_REGISTERS_8(C, d, 80)
 #define TESSERA_REGISTERS_96(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_32(C, d, 64)
 #define TESSERA_REGISTERS_128(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_64(C, d, 64)
+#define TESSERA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TESSERA_NAMES_32 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  TESSERA_NAMES_16 ", " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TESSERA_NAMES_48 \
+  TESSERA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define TESSERA_NAMES_64 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  TESSERA_NAMES_48 ", " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define TESSERA_NAMES_88 \
   TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, " \
@@ -88,7 +92,9 @@ struct Across {};
     asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, A ", " B, ADD, SCALES) : REGISTERS : "l"(a), "l"(b), "r"(add));     \
   }
 #define TESSERA_WGMMA_SIZES(DEFINE, C, LEFT, RIGHT, TYPES, T, SCALES)                                                    \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 16, "32", TESSERA_NAMES_16, TESSERA_REGISTERS_16(C, d), "%16", "%17", "%18", "%19", "%20") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(C, d, 0), "%32", "%33", "%34", "%35", "%36") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 48, "96", TESSERA_NAMES_48, TESSERA_REGISTERS_48(C, d), "%48", "%49", "%50", "%51", "%52") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(C, d, 0), "%64", "%65", "%66", "%67", "%68") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(C, d), "%88", "%89", "%90", "%91", "%92") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 96, "192", TESSERA_NAMES_96, TESSERA_REGISTERS_96(C, d), "%96", "%97", "%98", "%99", "%100") \
@@ -120,12 +126,16 @@ TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSER
 #undef TESSERA_WGMMA_SIZES
 #undef TESSERA_WGMMA_REGISTERS
 #undef TESSERA_REGISTERS_8
+#undef TESSERA_REGISTERS_16
 #undef TESSERA_REGISTERS_32
+#undef TESSERA_REGISTERS_48
 #undef TESSERA_REGISTERS_64
 #undef TESSERA_REGISTERS_88
 #undef TESSERA_REGISTERS_96
 #undef TESSERA_REGISTERS_128
+#undef TESSERA_NAMES_16
 #undef TESSERA_NAMES_32
+#undef TESSERA_NAMES_48
 #undef TESSERA_NAMES_64
 #undef TESSERA_NAMES_88
 #undef TESSERA_NAMES_96

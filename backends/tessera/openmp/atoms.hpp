@@ -86,11 +86,11 @@ struct Atoms : Sizes {
     explicit Accumulator(Math& math) : v(static_cast<Panel*>(math.take(scratch_bytes))) {}
   };
 
-  template <int M>
+  template <int M, class T = Compute>
   struct RowValues {
     static constexpr std::size_t scratch_bytes = 0;
-    Compute v[M];
-    explicit RowValues(Math&, Compute start = 0) { std::fill(v, v + M, start); }
+    T v[M];
+    explicit RowValues(Math&, T start = {}) { std::fill(v, v + M, start); }
   };
 
   template <int M, int K>
@@ -187,8 +187,8 @@ struct Atoms : Sizes {
     void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
       for (int i = 0; i < M; ++i) f(first.v[i], rest.v[i]...);
     }
-    template <int M, int N>
-    void add_scaled(Accumulator<M, N>& from, RowValues<M> const& rows, Compute const* cols,
+    template <int, int M, int N>
+    void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows, Compute const* cols,
                     Accumulator<M, N>& to) const {
       to.rows = from.rows;
       to.cols = from.cols;
@@ -197,8 +197,8 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) sums[c] += part[c] * rows.v[i] * cols[(col + c) / 64];
       });
     }
-    template <int M, class F>
-    void each_row(RowValues<M>& rows, F const& f) const {
+    template <int M, class T, class F>
+    void each_row(RowValues<M, T>& rows, F const& f) const {
       for (int i = 0; i < M; ++i) f(rows.v[i], i);
     }
     template <int M, class F>

@@ -181,12 +181,12 @@ struct Atoms : Sizes {
   };
 
   /// One value a row, held by every thread of the row.
-  template <int M>
+  template <int M, class T = Compute>
   struct RowValues {
     static constexpr int rows = M / thread_rows;
     static constexpr std::size_t scratch_bytes = 0;
-    Compute v[rows];
-    KOKKOS_FUNCTION explicit RowValues(Math&, Compute start = 0) {
+    T v[rows];
+    KOKKOS_FUNCTION explicit RowValues(Math&, T start = {}) {
       TESSERA_UNROLL
       for (int i = 0; i < rows; ++i) v[i] = start;
     }
@@ -278,15 +278,15 @@ struct Atoms : Sizes {
       for (int i = 0; i < RowValues<M>::rows; ++i) f(first.v[i], rest.v[i]...);
     }
     /// to(i, j) += from(i, j) * rows(i) * cols[j / 64]
-    template <int M, int N>
+    template <int, int M, int N>
     KOKKOS_FUNCTION void add_scaled(Accumulator<M, N> const& from, RowValues<M> const& rows, Compute const* cols,
                                     Accumulator<M, N>& to) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
           [&](int i, int j) { to.v[i][j] += from.v[i][j] * rows.v[i] * cols[col(j) / 64]; });
     }
     /// f(value, row) by every thread that has a part in the row
-    template <int M, class F>
-    KOKKOS_FUNCTION void each_row(RowValues<M>& rows, F const& f) const {
+    template <int M, class T, class F>
+    KOKKOS_FUNCTION void each_row(RowValues<M, T>& rows, F const& f) const {
       TESSERA_UNROLL
       for (int i = 0; i < RowValues<M>::rows; ++i) f(rows.v[i], row(i));
     }

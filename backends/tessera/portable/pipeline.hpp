@@ -29,10 +29,6 @@ struct Stream {
 template <class Kernel, class Atoms, class Inputs>
 struct Pipeline;
 
-/// The kernel reads how many tiles there are where it runs, too late for the host to start a team for each.
-template <class Kernel>
-concept CountsTilesInPlace = Kernel::counts_tiles_in_place;
-
 /// A team a tile; where teams cannot be counted before they start, as many as fit the machine take tiles in turn.
 template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {

@@ -45,7 +45,7 @@ void run_block_scaled_bulk(Exec const& exec, GemmProblem const& problem, BlockSc
   repack_factors(exec, p);
   visit_gemm_bulk_tile<Exec, A, B, false, false, own_epilogue<Epilogue>>(plan, [&](auto atoms) {
     using Atoms = decltype(atoms);
-    if constexpr (Atoms::promotes)
+    if constexpr (Atoms::promotes && has_block_scaled_tile(Atoms::BN))
       run_tiles<Atoms>("tessera::gemm_block_scaled", exec,
                        GemmKernel<Atoms, Epilogue, BlockScales>(p, epilogue, plan.slices, plan.multicast, scales));
   });

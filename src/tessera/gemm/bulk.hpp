@@ -36,6 +36,11 @@ constexpr BulkSum bulk_sum(Scalar a, Scalar b) {
   return a == Scalar::e4m3 && b == Scalar::e4m3 ? BulkSum::either : BulkSum::promoted;
 }
 
+/// Of `either` the largest tile has a kernel without promotion beside the one with it.
+constexpr bool gemm_bulk_promotes(BulkSum sum, int columns, bool fast) {
+  return sum == BulkSum::promoted || (sum == BulkSum::either && !(fast && columns == 256));
+}
+
 /// How the copy engine gets at an (M, K) or (N, K) factor.
 struct BulkAccess {
   bool direct;  // as it lies: in multiples of 16 bytes, contiguous along K or, 16-bit types only, across it
@@ -77,18 +82,20 @@ GemmProblem bulk_problem(GemmProblem const& p) {
   return turned ? p.transposed() : p;
 }
 
+/// Beside scales of blocks there are no registers for the largest tile.
+constexpr bool has_block_scaled_tile(int columns) { return columns < 256; }
+
 struct GemmBulkChoice {
   int rows = 0, columns = 0, slices = 1, multicast = 1;
   double clocks = HUGE_VAL;
 };
 
-/// Whether there is a kernel: of each tile for factors along K; without the one of 192 columns for other layouts. Of
-/// the largest only where nothing is promoted, since two such accumulators do not fit, and in place of the next then.
-/// With an epilogue of the caller's, who compiles them, the largest and the smallest only.
-constexpr bool has_gemm_bulk_tile(int rows, int columns, bool promoted, bool across, bool own_epilogue) {
+/// Whether there is a kernel: of each tile for 16-bit factors along K; without those of 192 and 64 columns for other
+/// layouts. With an epilogue of the caller's, who compiles them, 128 x 256 and 64 x 128 only.
+constexpr bool has_gemm_bulk_tile(int rows, int columns, std::size_t element_bytes, bool across, bool own_epilogue) {
   if (own_epilogue && columns == 128 && rows == 128) return false;
-  if (promoted) return columns < 256;
-  return columns != 192 || !(across || own_epilogue);
+  if (columns == 64 && element_bytes != 2) return false;
+  return (columns != 192 && columns != 64) || !(across || own_epilogue);
 }
 
 /// Clocks that the copy of a line of a tile takes: more where it lies across two of the cache's.
@@ -126,12 +133,12 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
-    bool const promoted =
-        sum == BulkSum::promoted || (sum == BulkSum::either && (!options.fast_accumulation || tile.columns < 256));
-    if (!has_gemm_bulk_tile(tile.rows, tile.columns, promoted, across, own_epilogue)) continue;
+    bool const promoted = gemm_bulk_promotes(sum, tile.columns, options.fast_accumulation);
+    if (!has_gemm_bulk_tile(tile.rows, tile.columns, size_of(p.a.type), across, own_epilogue)) continue;
+    if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
     double const step = promoted ? tile.promoted_step : tile.step;
     for (int multicast : {1, 2})
-      for (int slices = 1; slices <= (multicast > 1 ? 1 : tile.max_slices) && slices <= steps; slices *= 2) {
+      for (int slices = 1; slices <= (multicast > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices) {
         if (!allows(options.slices, slices) || !allows(options.multicast, multicast)) continue;
         double const clocks = gemm_bulk_clocks(p, tile, step, slices, multicast, concurrency);
         if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, multicast, clocks};
@@ -161,17 +168,25 @@ template <class Exec, class A, class B, bool LeftAcross, bool RightAcross, bool 
 void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
   auto const tile = [&]<int Rows, int Columns>(std::integer_sequence<int, Rows, Columns>) {
     constexpr BulkSum sum = bulk_sum(scalar_of<A>, scalar_of<B>);
-    constexpr bool promoted = sum == BulkSum::promoted || (sum == BulkSum::either && Columns < 256);
-    if constexpr (has_gemm_bulk_tile(Rows, Columns, promoted, LeftAcross || RightAcross, OwnEpilogue))
+    auto const visit = [&]<bool Promoted>(std::bool_constant<Promoted>) {
+      using Sizes = GemmBulk<Rows, Columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, Promoted>;
+      f(BulkAtoms<Exec, A, Sizes, B>{});
+    };
+    if constexpr (has_gemm_bulk_tile(Rows, Columns, sizeof(A), LeftAcross || RightAcross, OwnEpilogue))
       if (plan.tile_m == Rows && plan.tile_n == Columns) {
-        using Sizes = GemmBulk<Rows, Columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted>;
-        f(BulkAtoms<Exec, A, Sizes, B>{});
+        if constexpr (gemm_bulk_promotes(sum, Columns, true) == gemm_bulk_promotes(sum, Columns, false))
+          visit(std::bool_constant<gemm_bulk_promotes(sum, Columns, false)>{});
+        else if (plan.fast_accumulation)
+          visit(std::false_type{});
+        else
+          visit(std::true_type{});
       }
   };
   tile(std::integer_sequence<int, 128, 256>{});
   tile(std::integer_sequence<int, 128, 192>{});
   tile(std::integer_sequence<int, 128, 128>{});
   tile(std::integer_sequence<int, 64, 128>{});
+  tile(std::integer_sequence<int, 64, 64>{});
 }
 
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.

@@ -118,8 +118,10 @@ struct GemmBulk : BulkSizes {
   static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr bool promotes = Promotes, multicast = true;
-  /// One consumer adds while the other multiplies: products of both at a time end at the same time.
-  static constexpr bool take_turns = Promotes;
+  /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more.
+  static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 2 : 1;
+  static constexpr int producer_registers = Promotes ? 24 : BulkSizes::producer_registers,
+                       consumer_registers = Promotes ? 240 : BulkSizes::consumer_registers;
 };
 
 /// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are
@@ -129,15 +131,18 @@ struct GemmBulkTile {
   int rows, columns, max_slices;
   double step, promoted_step;
 };
-inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, 2, 1180, 0}, {128, 192, 2, 920, 1160}, {128, 128, 4, 640, 800}, {64, 128, 4, 400, 570}};
+inline constexpr GemmBulkTile gemm_bulk_tiles[] = {{128, 256, 2, 1180, 1420},
+                                                   {128, 192, 2, 920, 1060},
+                                                   {128, 128, 4, 640, 705},
+                                                   {64, 128, 4, 400, 500},
+                                                   {64, 64, 1, 260, 0}};
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
 struct GemmBulkClocks {
   static constexpr double start = 6000;  // launch, descriptors, first stage, last store
   static constexpr double store(GemmBulkTile const& t) { return t.rows * t.columns / 24.0; }
   static constexpr double combine(GemmBulkTile const& t, int slices) {
-    return slices > 1 ? 2800 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
+    return slices > 1 ? 2200 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
   }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
@@ -145,8 +150,8 @@ struct GemmBulkClocks {
   }
   /// How much longer a step takes for teams that wait for each other.
   static constexpr double wait(int multicast) { return multicast > 1 ? 1.08 : 1; }
-  /// Multiprocessors that teams of clusters find: four do not fit the rest of every cluster of processors.
-  static constexpr double usable(int slices) { return slices > 2 ? 0.87 : 1; }
+  /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
+  static constexpr double usable(int slices) { return slices > 3 ? 0.87 : (slices > 2 ? 0.93 : 1); }
 };
 
 }  // namespace tessera::detail

@@ -3,6 +3,10 @@
 #ifndef TESSERA_GEMM_GROUPED_DETAIL_HPP
 #define TESSERA_GEMM_GROUPED_DETAIL_HPP
 
+#include <algorithm>
+#include <climits>
+#include <string>
+
 #include <tessera/gemm/run.hpp>
 
 // Many matrix products of different sizes in one launch. The sizes lie in the memory of the execution space and are
@@ -38,6 +42,11 @@ struct GemmGroups {
   struct Extents {
     std::int64_t m, n;
   };
+  struct Rows {
+    std::int64_t first, end;
+  };
+  /// Of block g of rows.
+  KOKKOS_FUNCTION Rows rows(int g) const { return {begin(g), begin(g + 1)}; }
   KOKKOS_FUNCTION Extents extents(int g) const {
     if (list != nullptr) return {list[g].m, list[g].n};
     return {begin(g + 1) - begin(g), c.cols};
@@ -142,8 +151,7 @@ struct GemmGroupsKernel {
     MatrixStack c = t.of.c;
     c.inner_stride = 0;
     Plane const plane{0, t.group};  // as the epilogue sees it
-    Finish<Compute, Epilogue>(finish, c).template operator()<BM, BN>(math, acc, plane, t.row, t.col);
-    math.store(acc, c, plane, t.row, t.col);
+    Finish<Compute, Epilogue>(finish, c).template operator()<BM, BN>(math, acc, c, plane, t.row, t.col);
   }
 
  private:
@@ -155,10 +163,140 @@ struct GemmGroupsKernel {
   }
 };
 
+/// The same for blocks of rows on the bulk pipeline, whose operands are bound as a whole before the sizes are known: a
+/// tile that hangs over the end of its block reads rows of the next, and does not store what it makes of them.
+template <class Atoms, class Epilogue>
+struct GemmBlocksKernel {
+  static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
+  static constexpr bool counts_tiles_in_place = true;
+  using Compute = typename Atoms::Compute;
+
+  struct Tile {
+    int group;
+    std::int64_t first, end, row, col;  // of the block, and of the tile, in C
+  };
+  struct Stage {
+    typename Atoms::template Left<BM, BK> a;   // (BM,BK)
+    typename Atoms::template Right<BN, BK> b;  // (BN,BK)
+    static constexpr int depth = Atoms::depth;
+  };
+  using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
+  using Inputs = Streams<Stage>;
+  using Held = Fragments<Accumulator>;
+
+  typename Atoms::Source a, b;
+  typename Atoms::Target c;
+  GemmGroups groups;
+  Finish<Compute, Epilogue> finish;
+  int tile_cols, mainloop;
+
+  GemmBlocksKernel(GemmGroups const& all, double alpha, double beta, Epilogue const& epilogue)
+      : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(all.a)),
+        b(Atoms::template source<typename Atoms::template Right<BN, BK>>(all.b)),
+        c(Atoms::template target<Accumulator>(all.c)),
+        groups(all),
+        finish(GemmProblem{all.a, all.b, all.c, alpha, beta}, epilogue),
+        tile_cols(static_cast<int>((all.c.cols + BN - 1) / BN)),
+        mainloop(static_cast<int>((all.a.cols + BK - 1) / BK)) {
+    static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
+  }
+
+  KOKKOS_FUNCTION std::int64_t tiles() const {
+    std::int64_t count = 0;
+    for (int g = 0; g < groups.count; ++g) count += tile_rows(groups.rows(g));
+    return count * tile_cols;
+  }
+  KOKKOS_FUNCTION Tile tile(int t) const {
+    int g = 0, rest = t;
+    GemmGroups::Rows rows = groups.rows(0);
+    for (int here = tile_rows(rows) * tile_cols; rest >= here; here = tile_rows(rows) * tile_cols) {
+      rest -= here;
+      rows = groups.rows(++g);
+    }
+    TilePlace const at = gemm_tile_place(rest, tile_rows(rows), tile_cols);
+    return {g, rows.first, rows.end, rows.first + std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
+  }
+  KOKKOS_FUNCTION int steps(Stage const*, Tile const&) const { return mainloop; }
+  template <class Copy>
+  KOKKOS_FUNCTION void announce(Copy const& copy) const {
+    copy.announce(a);
+    copy.announce(b);
+  }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
+    copy(a, Plane{}, t.row, std::int64_t(k) * BK, stage.a);
+    copy(b, Plane{0, t.group}, t.col, std::int64_t(k) * BK, stage.b);
+  }
+  template <class Math, class In>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
+    Accumulator acc(math);
+    gemm_sum(math, mainloop, in, acc);
+    finish.template in_block<BM>(math, acc, c, t.group, t.row, t.col, t.first, t.end);
+  }
+
+ private:
+  KOKKOS_FUNCTION static int tile_rows(GemmGroups::Rows const& r) {
+    return r.end > r.first ? static_cast<int>((r.end - r.first + BM - 1) / BM) : 0;
+  }
+};
+
+/// What keeps blocks of rows from the bulk pipeline; nullptr: nothing.
+template <class Exec, class A, class B, class Epilogue>
+char const* bulk_groups_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmGroups const& groups) {
+  if constexpr (!has_bulk_pipeline<Exec>) {
+    return "the hopper pipeline needs the CUDA backend built for sm_90a";
+  } else if constexpr (!std::is_same_v<A, B> || !(std::is_same_v<A, bf16_t> || std::is_same_v<A, fp16_t>)) {
+    return "the hopper pipeline multiplies groups of fp16 and of bf16";
+  } else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels) {
+    return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
+  } else {
+    if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
+    if (groups.list != nullptr) return "the hopper pipeline multiplies blocks of rows, not lists";
+    if (!groups.multiplies || groups.a.cols == 0) return "there is nothing to multiply";
+    BulkAccess const left = bulk_access(groups.a), right = bulk_access(groups.b);
+    if (!left.direct || left.across || !right.direct)
+      return "the hopper pipeline reads A along K and B along K or N, at multiples of 16 bytes";
+    if (std::max({groups.c.rows, groups.c.cols, groups.a.cols}) > INT_MAX)
+      return "the hopper pipeline counts extents in 31 bits";
+    return nullptr;
+  }
+}
+
+template <class Exec, class A, class B, class Epilogue>
+bool runs_groups_bulk(Exec const& exec, GemmGroups const& groups, GemmOptions const& options) {
+  if (options.algorithm != Algorithm::automatic && options.algorithm != Algorithm::hopper) return false;
+  char const* const obstacle = bulk_groups_obstacle<Exec, A, B, Epilogue>(exec, groups);
+  if (obstacle != nullptr && options.algorithm == Algorithm::hopper && !options.allow_fallback)
+    throw Error(ErrorCode::unsupported, std::string("tessera::gemm_grouped: algorithm hopper cannot run: ") + obstacle);
+  return obstacle == nullptr;
+}
+
 inline void check_grouped_algorithm(GemmOptions const& options) {
-  if (options.algorithm != Algorithm::automatic && options.algorithm != Algorithm::coarsened && !options.allow_fallback)
+  bool const known = options.algorithm == Algorithm::automatic || options.algorithm == Algorithm::coarsened ||
+                     options.algorithm == Algorithm::hopper;
+  if (!known && !options.allow_fallback)
     throw Error(ErrorCode::unsupported,
                 std::string("tessera::gemm_grouped: there is no ") + name(options.algorithm) + " algorithm for groups");
+}
+
+/// On the bulk pipeline: large tiles unless most blocks would leave half of one empty. Apart, as below.
+template <class Exec, class T, class Epilogue>
+void run_gemm_blocks(Exec const& exec, GemmGroups const& groups, double alpha, double beta, Epilogue const& epilogue) {
+  auto const run = [&]<int Rows, int Columns, bool Across>(std::integer_sequence<int, Rows, Columns>,
+                                                           std::bool_constant<Across>) {
+    using Atoms = BulkAtoms<Exec, T, GemmBulk<Rows, Columns, sizeof(T), false, Across>>;
+    run_tiles<Atoms>("tessera::gemm_grouped", exec, GemmBlocksKernel<Atoms, Epilogue>(groups, alpha, beta, epilogue));
+  };
+  auto const choose = [&](auto across) {
+    if (groups.c.rows > 64 * std::int64_t(groups.count))
+      run(std::integer_sequence<int, 128, 256>{}, across);
+    else
+      run(std::integer_sequence<int, 64, 128>{}, across);
+  };
+  if (bulk_access(groups.b).across)
+    choose(std::true_type{});
+  else
+    choose(std::false_type{});
 }
 
 /// Apart, so that the library holds instances.
@@ -166,6 +304,18 @@ template <class Exec, class Compute, class Epilogue>
 void run_gemm_groups(Exec const& exec, GemmGroups const& groups, double alpha, double beta, Epilogue const& epilogue) {
   using Atoms = RegisterAtoms<Exec, Compute, GemmGrouped<Machine<Exec>::is_host, Compute>>;
   run_tiles<Atoms>("tessera::gemm_grouped", exec, GemmGroupsKernel<Atoms, Epilogue>(groups, alpha, beta, epilogue));
+}
+
+/// The products, where alpha = 0 is told by `groups`.
+template <class Exec, class A, class B, class Compute, class Epilogue>
+void run_planned_groups(Exec const& exec, GemmGroups const& groups, double alpha, double beta,
+                        GemmOptions const& options, Epilogue const& epilogue) {
+  bool const bulk = runs_groups_bulk<Exec, A, B, Epilogue>(exec, groups, options);
+  if (!groups.multiplies) alpha = 1;
+  if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<A, B> && narrow_type<A> && sizeof(A) == 2 &&
+                (!own_epilogue<Epilogue> || compiles_bulk_kernels))
+    if (bulk) return run_gemm_blocks<Exec, A>(exec, groups, alpha, beta, epilogue);
+  run_gemm_groups<Exec, Compute>(exec, groups, alpha, beta, epilogue);
 }
 
 }  // namespace tessera::detail
@@ -182,6 +332,14 @@ namespace tessera::detail {
   TESSERA_GEMM_GROUPS_OF(EXTERN, EXEC, double) \
   TESSERA_GEMM_GROUPS_OF(EXTERN, EXEC, std::int32_t)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_GROUPS, extern)
+
+#define TESSERA_GEMM_BLOCKS_OF(EXTERN, EXEC, T)                                                                     \
+  EXTERN template void run_gemm_blocks<EXEC, T, epilogue::Identity>(EXEC const&, GemmGroups const&, double, double, \
+                                                                    epilogue::Identity const&);
+#define TESSERA_GEMM_BLOCKS(EXTERN, EXEC)      \
+  TESSERA_GEMM_BLOCKS_OF(EXTERN, EXEC, bf16_t) \
+  TESSERA_GEMM_BLOCKS_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_BULK_SPACE(TESSERA_GEMM_BLOCKS, extern)
 
 }  // namespace tessera::detail
 

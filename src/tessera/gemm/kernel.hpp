@@ -5,6 +5,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/gemm/problem.hpp>
+#include <tessera/portable/pack.hpp>
 
 namespace tessera::detail {
 
@@ -21,13 +22,14 @@ constexpr std::int64_t block_count(std::int64_t extent) { return (extent + block
 struct BlockScales {
   MatrixStack a, b;  // (M, K / 128) and (N / 128, K / 128), fp32
 
-  KOKKOS_FORCEINLINE_FUNCTION float row(Plane plane, std::int64_t row, std::int64_t block) const {
-    return row < a.rows ? static_cast<float const*>(a.data)[a.offset(plane, row, block)] : 0.f;
+  /// Where a block's is. Past the last row or column: that of the last, which is as good for what is not stored.
+  KOKKOS_FORCEINLINE_FUNCTION float const* row(Plane plane, std::int64_t row, std::int64_t block) const {
+    return static_cast<float const*>(a.data) + a.offset(plane, row < a.rows ? row : a.rows - 1, block);
   }
   /// Of the block that holds column `col`.
-  KOKKOS_FORCEINLINE_FUNCTION float column(Plane plane, std::int64_t col, std::int64_t block) const {
+  KOKKOS_FORCEINLINE_FUNCTION float const* column(Plane plane, std::int64_t col, std::int64_t block) const {
     std::int64_t const at = col / block_extent;
-    return at < b.rows ? static_cast<float const*>(b.data)[b.offset(plane, at, block)] : 0.f;
+    return static_cast<float const*>(b.data) + b.offset(plane, at < b.rows ? at : b.rows - 1, block);
   }
 };
 struct Unscaled {};
@@ -45,21 +47,108 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumul
   in.release();
 }
 
-/// The same for tensor cores whose own accumulator keeps fewer bits than fp32.
-template <class Math, class In, class Accumulator>
-KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in, Accumulator& acc) {
-  Accumulator part(math);
+/// How what a step gives is added where nothing scales it.
+struct AsItIs {
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void next(Math&) {}
+  template <int Col, class Math, class Part, class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
+    math.template add<Col>(part, acc);
+  }
+};
+
+/// Steps of a sum whose products are added outside of the tensor cores, Atoms::part_columns at a time. Within a call
+/// one part is multiplied while the one before is added; between two calls nothing is under way.
+template <class Atoms, int Steps, int N, class Math, class In, class Addition, class Accumulator>
+KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Addition& addition, Accumulator& acc) {
+  constexpr int width = Atoms::part_columns, pieces = N / width, count = Steps * pieces;
+  using Part = typename Atoms::template Accumulator<Atoms::BM, width>;
+  using Stage = std::remove_cvref_t<decltype(in.acquire())>;
+  Part even(math), odd(math);
+  Stage const* stage = nullptr;
+  auto const finish = [&](auto turn, auto newer) {
+    constexpr int piece = turn % pieces;
+    Part& part = turn % 2 == 0 ? even : odd;
+    if (piece == 0) addition.next(math);
+    math.template wait_for<newer>(part);
+    if (piece == pieces - 1) in.release();
+    addition.template add<piece * width>(math, part, acc);
+  };
+  unroll<count>([&](auto turn) {
+    if constexpr (turn % pieces == 0) stage = &in.acquire();
+    math.multiply(stage->a, stage->b, turn % 2 == 0 ? even : odd, false, turn % pieces * width);
+    if constexpr (turn > 0) finish(Constant<turn - 1>{}, Constant<1>{});
+  });
+  finish(Constant<count - 1>{}, Constant<0>{});
+}
+
+/// The same for tensor cores whose own accumulator keeps fewer bits than fp32: each step is added in fp32.
+template <class Atoms, int N, class Math, class In, class Addition, class Accumulator>
+KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in, Addition& addition,
+                                                   Accumulator& acc) {
+  constexpr int width = Atoms::part_columns, together = Atoms::steps_together;
   math.clear(acc);
-  for (int k = 0; k < steps; ++k) {
-    auto const& s = in.acquire();
-    math.turn([&] {
-      math.multiply(s.a, s.b, part, false);
-      math.template wait_all_but<0>(part);
-    });
-    in.release();
-    math.add(part, acc);
+  int k = 0;
+  if constexpr (together > 1) {
+    for (; k + together <= steps; k += together) gemm_promoted_steps<Atoms, together, N>(math, in, addition, acc);
+    for (; k < steps; ++k) gemm_promoted_steps<Atoms, 1, N>(math, in, addition, acc);
+  } else {  // there are registers for one part
+    typename Atoms::template Accumulator<Atoms::BM, width> part(math);
+    for (; k < steps; ++k) {
+      auto const& s = in.acquire();
+      unroll<N / width>([&](auto piece) {
+        math.multiply(s.a, s.b, part, false, piece * width);
+        if (piece == 0) addition.next(math);
+        math.template wait_for<0>(part);
+        if (piece == N / width - 1) in.release();
+        addition.template add<piece * width>(math, part, acc);
+      });
+    }
   }
 }
+
+/// Every step, a block of K, times its scales. They are read when its products have been begun, not yet waited for.
+template <class Atoms, int N>
+struct StepScales {
+  static constexpr int groups = N / 64;  // of columns with one scale
+  template <class T>
+  using Rows = typename Atoms::template RowValues<Atoms::BM, T>;
+  using Compute = typename Atoms::Compute;
+
+  std::int64_t row_step, column_step;
+  Rows<float const*> rows_at;
+  float const* columns_at[groups];
+  Rows<Compute> rows;
+  Compute columns[groups];
+
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION StepScales(Math& math, BlockScales const& scales, Plane a, Plane b, std::int64_t row,
+                                         std::int64_t col, int block)
+      : row_step(scales.a.col_stride), column_step(scales.b.col_stride), rows_at(math), rows(math) {
+    math.each_row(rows_at, [&](float const*& at, int i) { at = scales.row(a, row + i, block); });
+    for (int g = 0; g < groups; ++g) columns_at[g] = scales.column(b, col + g * 64, block);
+  }
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void next(Math& math) {
+    math.for_rows(
+        [&](Compute& x, float const*& at) {
+          x = *at;
+          at += row_step;
+        },
+        rows, rows_at);
+    for (int g = 0; g < groups; ++g)
+      if (N % block_extent == 0 && g % 2 == 1) {  // of the same block as the group before
+        columns[g] = columns[g - 1];
+      } else {
+        columns[g] = *columns_at[g];
+        columns_at[g] += column_step;
+      }
+  }
+  template <int Col, class Math, class Part, class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
+    math.template add_scaled<Col>(part, rows, columns, acc);
+  }
+};
 
 /// Tile r of a matrix, (row, column) in tiles: all tiles of a few rows of tiles before the next rows, so that what runs
 /// at the same time shares tiles of A and B in cache.
@@ -150,58 +239,55 @@ struct GemmKernel {
 
   KOKKOS_FUNCTION int steps(Stage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
+  KOKKOS_FUNCTION void announce(Copy const& copy) const {
+    copy.announce(a);
+    copy.announce(b);
+  }
+  template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
     copy(a, Plane{0, batched_a ? t.plane.inner : 0}, t.row, std::int64_t(t.first + k) * BK, stage.a);
     copy(b, Plane{0, batched_b ? t.plane.inner : 0}, t.col, std::int64_t(t.first + k) * BK, stage.b);
   }
 
-  /// The sum of blocks of K, each times its scales, which are read a block ahead.
+  /// The sum of blocks of K, each times its scales, on a machine that keeps fp32 sums over several steps.
   template <class Math, class In>
-  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, Accumulator& acc) const {
-    static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
-    constexpr int steps_a_block = block_extent / BK, groups = BN / 64;  // of columns with one scale
-    using RowScales = typename Atoms::template RowValues<BM>;
-    Plane const plane_a{0, batched_a ? t.plane.inner : 0}, plane_b{0, batched_b ? t.plane.inner : 0};
-    auto const read_scales = [&](int block, RowScales& of_rows, Compute(&of_columns)[groups]) {
-      math.each_row(of_rows, [&](Compute& x, int row) { x = scales.row(plane_a, t.row + row, block); });
-      for (int g = 0; g < groups; ++g) of_columns[g] = scales.column(plane_b, t.col + g * 64, block);
-    };
+  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, StepScales<Atoms, BN>& scale,
+                                              Accumulator& acc) const {
+    constexpr int steps_a_block = block_extent / BK;
     Accumulator part(math);
-    RowScales of_rows(math), next_rows(math);
-    Compute of_columns[groups], next_columns[groups];
-    int const end = (t.first + t.steps + steps_a_block - 1) / steps_a_block;
-    read_scales(t.first / steps_a_block, next_rows, next_columns);
     math.clear(acc);
     for (int k = 0; k < t.steps; ++k) {
-      int const in_block = (t.first + k) % steps_a_block, block = (t.first + k) / steps_a_block;
+      int const in_block = (t.first + k) % steps_a_block;
       bool const first = in_block == 0 || k == 0, last = in_block == steps_a_block - 1 || k == t.steps - 1;
-      if (first) {
-        of_rows = next_rows;
-        for (int g = 0; g < groups; ++g) of_columns[g] = next_columns[g];
-        if (block + 1 < end) read_scales(block + 1, next_rows, next_columns);
-      }
+      if (first) scale.next(math);
       Stage const& s = in.acquire();
-      math.turn([&] {
-        math.multiply(s.a, s.b, part, !first);
-        math.template wait_all_but<0>(part);
-      });
+      math.multiply(s.a, s.b, part, !first);
+      math.template wait_all_but<0>(part);
       in.release();
-      if (last) math.add_scaled(part, of_rows, of_columns, acc);
+      if (last) scale.template add<0>(math, part, acc);
     }
   }
 
   template <class Math, class In>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
     Accumulator acc(math);
-    if constexpr (scaled)
-      scaled_sum(math, t, in, acc);
-    else if constexpr (requires { requires Atoms::promotes; })
-      gemm_promoted_sum(math, t.steps, in, acc);
-    else
+    constexpr bool promotes = requires { requires Atoms::promotes; };
+    if constexpr (scaled) {
+      static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
+      StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.plane.inner : 0}, {0, batched_b ? t.plane.inner : 0},
+                                  t.row, t.col, t.first / (block_extent / BK));
+      if constexpr (promotes)
+        gemm_promoted_sum<Atoms, BN>(math, t.steps, in, scale, acc);
+      else
+        scaled_sum(math, t, in, scale, acc);
+    } else if constexpr (promotes) {
+      AsItIs as_it_is;
+      gemm_promoted_sum<Atoms, BN>(math, t.steps, in, as_it_is, acc);
+    } else {
       gemm_sum(math, t.steps, in, acc);
+    }
     if (!math.join(acc)) return;
-    finish.template operator()<BM, BN>(math, acc, t.plane, t.row, t.col);
-    math.store(acc, c, t.plane, t.row, t.col);
+    finish.template operator()<BM, BN>(math, acc, c, t.plane, t.row, t.col);
   }
 };
 

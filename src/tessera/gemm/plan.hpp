@@ -58,6 +58,7 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   plan.clocks = choice.clocks;
   plan.slices = choice.slices;
   plan.multicast = choice.multicast;
+  plan.fast_accumulation = options.fast_accumulation;
   plan.workspace_bytes = bulk_workspace(p);
   plan.tiles = p.batch() * gemm_tile_rows(p.m(), choice.rows, choice.multicast) *
                ((p.n() + choice.columns - 1) / choice.columns) * choice.slices;

@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/atoms.hpp>
 #include <tessera/detail/matrix.hpp>
 #include <tessera/epilogue.hpp>
 
@@ -17,13 +18,14 @@ struct GemmProblem {
   MatrixStack a, b, c;
   double alpha = 1, beta = 0;
   void* workspace = nullptr;  // of the caller's, for copies of factors
+  bool block_scaled = false;  // BlockScales go with it
 
   std::int64_t m() const { return c.rows; }
   std::int64_t n() const { return c.cols; }
   std::int64_t k() const { return a.cols; }
   std::int64_t batch() const { return c.inner; }
   /// The same product as Cᵀ = B·Aᵀ, for a C that is contiguous along its rows' index.
-  GemmProblem transposed() const { return {b, a, c.transposed(), alpha, beta, workspace}; }
+  GemmProblem transposed() const { return {b, a, c.transposed(), alpha, beta, workspace, block_scaled}; }
 };
 
 /// An epilogue that the library has no kernels for: its caller compiles them.
@@ -80,16 +82,59 @@ struct Finish {
     return x;
   }
 
-  /// A tile of Rows x Cols whose first element is (row, col) of C and which may hang over its edges.
+  /// Stores a tile of Rows x Cols whose first element is (row, col) of C and which may hang over its edges.
+  template <int Rows, int Cols, class Math, class Accumulator, class Target>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Target const& target, Plane plane,
+                                              std::int64_t row, std::int64_t col) const {
+    if (!own_epilogue<Epilogue> && beta == Compute(0)) {
+      if (alpha != Compute(1)) math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
+      math.store(acc, target, plane, row, col);
+    } else if constexpr (requires { math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{}); }) {
+      if constexpr (own_epilogue<Epilogue>) {
+        epilogue::Gathered<Epilogue> gathered{};
+        math.store_finished(acc, target, plane, row, col, alpha, beta,
+                            [&](Compute x, std::int64_t i, std::int64_t j) { return user(x, plane, i, j, gathered); });
+        finish_gathering(gathered);
+      } else {
+        math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{});
+      }
+    } else {
+      math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
+      in_place<Rows, Cols>(math, acc, plane, row, col);
+      math.store(acc, target, plane, row, col);
+    }
+  }
+
+  /// The same for a tile of a block of rows, from `first` to `end` of C, whose rows the epilogue counts from there.
+  template <int Rows, class Math, class Accumulator, class Target>
+  KOKKOS_FORCEINLINE_FUNCTION void in_block(Math& math, Accumulator& acc, Target const& target, int block,
+                                            std::int64_t row, std::int64_t col, std::int64_t first,
+                                            std::int64_t end) const {
+    Plane const whole{}, plane{0, block};
+    if constexpr (own_epilogue<Epilogue>) {
+      epilogue::Gathered<Epilogue> gathered{};
+      math.store_finished(
+          acc, target, whole, row, col, alpha, beta,
+          [&](Compute x, std::int64_t i, std::int64_t j) { return user(x, plane, i - first, j, gathered); }, end);
+      finish_gathering(gathered);
+    } else if (beta != Compute(0) || row + Rows > end) {
+      math.store_finished(acc, target, whole, row, col, alpha, beta, Unchanged{}, end);
+    } else {
+      if (alpha != Compute(1)) math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
+      math.store(acc, target, whole, row, col);
+    }
+  }
+
+ private:
+  /// beta·C and the epilogue, where accumulators are.
   template <int Rows, int Cols, class Math, class Accumulator>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Plane plane, std::int64_t row,
-                                              std::int64_t col) const {
+  KOKKOS_FORCEINLINE_FUNCTION void in_place(Math& math, Accumulator& acc, Plane plane, std::int64_t row,
+                                            std::int64_t col) const {
     int const rows = held(c.rows - row), cols = held(c.cols - col);
     if (beta != Compute(0)) {
       std::int64_t const at = c.offset(plane, row, col);
       auto const add = [&](auto const& element) {
         math.for_each(acc, [&](Compute& x, int i, int j) {
-          x *= alpha;
           if (i < rows && j < cols) x += beta * element(at + i * c.row_stride + j * c.col_stride);
         });
       };
@@ -99,8 +144,6 @@ struct Finish {
       } else {
         add([&](std::int64_t offset) { return read<Compute>(c, offset); });
       }
-    } else if (alpha != Compute(1)) {
-      math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
     }
     if constexpr (own_epilogue<Epilogue>) {
       epilogue::Gathered<Epilogue> gathered{};
@@ -114,8 +157,6 @@ struct Finish {
       finish_gathering(gathered);
     }
   }
-
- private:
   KOKKOS_FORCEINLINE_FUNCTION static int held(std::int64_t rest) {
     return rest < (1 << 30) ? static_cast<int>(rest) : 1 << 30;
   }
