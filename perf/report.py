@@ -28,7 +28,7 @@ except ImportError:
     plt = None
 
 STEPS = ["naive", "coalesced", "tiled", "coarsened", "tensor_core", "hopper"]
-BASELINES = ["plain", "unfused", "copy", "no_epilogue"]
+BASELINES = ["plain", "unfused", "copy", "no_epilogue", "one_product"]
 # Okabe and Ito's colours, which people with any colour vision tell apart.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#5C5C5C", "#B8A800"]
 TYPE_COLOR = {"fp64": COLORS[5], "fp32": COLORS[0], "tf32": COLORS[4], "fp16": COLORS[1], "bf16": COLORS[2],

@@ -79,6 +79,18 @@ struct Atoms : Sizes {
   static Source source(MatrixStack const& m, int teams_together = 1) {
     return tensor_map(Tile::transposed ? m.transposed() : m, teams_together > 1 ? Tile::share_lines : Tile::lines);
   }
+  /// The same for a matrix that may have fewer rows than a tile: the copy engine is slow to fill what is missing, so
+  /// nothing is, and rows of products that are not stored come from whatever the stage holds.
+  template <class Tile>
+  static Source clipped_source(MatrixStack const& m, int teams_together = 1) {
+    if (teams_together > 1) return source<Tile>(m, teams_together);
+    return tensor_map(Tile::transposed ? m.transposed() : m, box_lines<Tile>(m));
+  }
+  /// What copies of a tile from there bring.
+  template <class Tile>
+  static int copied_bytes(MatrixStack const& m, int teams_together = 1) {
+    return Tile::boxes * line_bytes * (teams_together > 1 ? Tile::lines : box_lines<Tile>(m));
+  }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
     Target t{{}, m, false, stores_packs<2>(m)};
@@ -149,6 +161,13 @@ struct Atoms : Sizes {
       (*this)(source, plane, row, col, to);
     }
   };
+
+  /// Whole groups of eight lines, which the swizzle goes by.
+  template <class Tile>
+  static int box_lines(MatrixStack const& m) {
+    if (Tile::transposed || m.rows >= Tile::lines) return Tile::lines;
+    return static_cast<int>((m.rows + 7) / 8 * 8);
+  }
 
   /// One consumer's stage for the store: 64 rows, two boxes of 64 columns.
   using Staging = std::uint16_t[2][64][64];
@@ -446,8 +465,8 @@ struct Atoms : Sizes {
                                                 Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
                   factor * acc.r[p * width / 2 + i], factor * acc.r[p * width / 2 + i + 1]};
         __syncwarp();
-        WarpLines<Compute, 2, 16, Layout::rows, width, Layout> const lines(memory, target.strides, plane, row0,
-                                                                           col0 + pass * width, end);
+        WarpLines<Compute, 2, std::is_same_v<Compute, float> ? 16 : 8, Layout::rows, width, Layout> const lines(
+            memory, target.strides, plane, row0, col0 + pass * width, end);
         lines.store(beta, f, target.packs);
       }
     }

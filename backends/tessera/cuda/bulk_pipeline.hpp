@@ -34,6 +34,15 @@ struct Shared : Ring<Stage>..., Staging<Atoms>, Barriers<Stage>... {
   std::uint64_t joined;
 };
 
+/// What the copies into a stage bring: all of it, unless the kernel knows better.
+template <class Stage, class Kernel>
+KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
+  if constexpr (requires { kernel.stage_bytes; })
+    return static_cast<std::uint32_t>(kernel.stage_bytes);
+  else
+    return sizeof(Stage);
+}
+
 /// One role's place in a ring of stages.
 template <class Stage>
 struct Stream {
@@ -53,7 +62,7 @@ struct Stream {
   template <class Atoms, class Kernel>
   __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step, int rank) {
     ptx::barrier_wait(empty + at, phase ^ 1);
-    ptx::barrier_arrive_expect(full + at, sizeof(Stage));
+    ptx::barrier_arrive_expect(full + at, stage_bytes<Stage>(kernel));
     kernel.load(typename Atoms::Copy{full + at, paired, rank}, stage[at], tile, step);
     next();
   }

@@ -163,6 +163,22 @@ KOKKOS_FORCEINLINE_FUNCTION TilePlace gemm_tile_place(int r, int tile_rows, int 
   return {group * group_rows + in_group - col * rows, col};
 }
 
+/// A factor as its tiles are copied, and the bytes that a tile's copies bring where the atoms tell.
+template <class Atoms, class Tile>
+typename Atoms::Source gemm_source(MatrixStack const& m, int teams_together = 1) {
+  if constexpr (requires { Atoms::template clipped_source<Tile>(m); })
+    return Atoms::template clipped_source<Tile>(m, teams_together);
+  else
+    return Atoms::template source<Tile>(m, teams_together);
+}
+template <class Atoms, class Tile>
+int gemm_copied_bytes(MatrixStack const& m, int teams_together = 1) {
+  if constexpr (requires { Atoms::template copied_bytes<Tile>(m); })
+    return Atoms::template copied_bytes<Tile>(m, teams_together);
+  else
+    return static_cast<int>(sizeof(Tile));
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
 /// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Where `multicast` is 2,
@@ -195,12 +211,13 @@ struct GemmKernel {
   std::int64_t planes;
   double flops;
   bool batched_a, batched_b;  // else one matrix serves the whole batch
+  int stage_bytes;            // that copies bring
   Scales scales;
 
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, int teams_together = 1,
              Scales const& block_scales = {})
-      : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(p.a)),
-        b(Atoms::template source<typename Atoms::template Right<BN, BK>>(p.b, teams_together)),
+      : a(gemm_source<Atoms, typename Atoms::template Left<BM, BK>>(p.a)),
+        b(gemm_source<Atoms, typename Atoms::template Right<BN, BK>>(p.b, teams_together)),
         c(Atoms::template target<Accumulator>(p.c)),
         finish(p, epilogue),
         tile_rows(gemm_tile_rows(p.m(), BM, teams_together)),
@@ -212,6 +229,8 @@ struct GemmKernel {
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         batched_a(p.a.inner > 1),
         batched_b(p.b.inner > 1),
+        stage_bytes(gemm_copied_bytes<Atoms, typename Atoms::template Left<BM, BK>>(p.a) +
+                    gemm_copied_bytes<Atoms, typename Atoms::template Right<BN, BK>>(p.b, teams_together)),
         scales(block_scales) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
