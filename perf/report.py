@@ -13,6 +13,7 @@ import base64
 import collections
 import html
 import io
+import itertools
 import json
 import math
 import pathlib
@@ -295,9 +296,9 @@ def roofline_figure(machine):
         axes.plot([peak / bandwidth, high], [peak, peak], color="#888888", lw=1)
         axes.annotate(", ".join(names) + f" {readable(peak, 'FLOP/s')}", (high, peak), xytext=(0, 3),
                       textcoords="offset points", ha="right", fontsize=8, color="#444444")
-    marks = dict(zip(operations(machine), "osD^vPX*<>hd"))
+    marks = dict(zip(operations(machine), itertools.cycle("osD^vPX*<>hdp8")))
     for x, y, key in points:
-        axes.plot(x, y, marks.get(key.operation, "o"), color=TYPE_COLOR.get(key.type, "#000000"), ms=7, alpha=0.85,
+        axes.plot(x, y, marks[key.operation], color=TYPE_COLOR.get(key.type, "#000000"), ms=7, alpha=0.85,
                   mec="white", mew=0.6)
     used_operations = collections.OrderedDict.fromkeys(p[2].operation for p in points)
     used_types = [t for t in TYPE_COLOR if any(p[2].type == t for p in points)]
@@ -314,9 +315,14 @@ def ladder_figure(machine):
     cases = [(k, v) for k, v in machine.cases.items() if k.operation == "ladder"]
     if not cases:
         return None
-    figure, all_axes = plt.subplots(1, len(cases), figsize=(min(4.6 * len(cases), 15), 4), squeeze=False)
-    for axes, (key, results) in zip(all_axes[0], cases):
-        names = [s for s in STEPS if s in results] + [n for n in results if is_peer(n)]
+    bars_of = [[s for s in STEPS if s in r] + [n for n in r if is_peer(n)] for _, r in cases]
+    per_row = 3
+    rows = (len(cases) + per_row - 1) // per_row
+    figure, all_axes = plt.subplots(rows, min(len(cases), per_row), figsize=(min(4.8 * len(cases), 15), 3.8 * rows),
+                                    squeeze=False)
+    for axes in all_axes.flat[len(cases):]:
+        axes.set_visible(False)
+    for axes, (key, results), names in zip(all_axes.flat, cases, bars_of):
         rates = [results[n].rate for n in names]
         scale, unit = (1e12, "TFLOP/s") if max(rates) >= 1e12 else (1e9, "GFLOP/s")
         colors = [COLORS[0] if n in STEPS else "#9A9A9A" for n in names]
