@@ -47,7 +47,8 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumul
   in.release();
 }
 
-/// How what a step gives is added where nothing scales it.
+/// How what a step gives is added to acc, which gemm_promoted_sum() is told: next() for every step once its products
+/// are begun, add<Col>() when those of the columns from Col on are done. This one scales nothing.
 struct AsItIs {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void next(Math&) {}
@@ -82,7 +83,7 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Additio
   finish(Constant<count - 1>{}, Constant<0>{});
 }
 
-/// The same for tensor cores whose own accumulator keeps fewer bits than fp32: each step is added in fp32.
+/// The sum on tensor cores whose own accumulator keeps fewer bits than fp32: each step is added in fp32.
 template <class Atoms, int N, class Math, class In, class Addition, class Accumulator>
 KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in, Addition& addition,
                                                    Accumulator& acc) {
