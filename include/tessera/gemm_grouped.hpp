@@ -43,42 +43,23 @@ inline int group_count(std::int64_t count) {
   return static_cast<int>(count);
 }
 
-/// Checks the operands of gemm_grouped() for blocks of rows.
+/// Checks the operands of gemm_grouped() for blocks of rows and brings them to the form kernels know.
 template <class A, class B, class Offsets, class C>
-GemmGroups gemm_row_groups(double alpha, A const& a_view, B const& b_view, Offsets const& offsets_view, C const& c_view,
-                           GemmOptions const& options) {
-  constexpr char const* op = "tessera::gemm_grouped";
+GemmGroups gemm_row_groups(double alpha, A const& a_view, B const& b_view, Offsets const& offsets_view, double beta,
+                           C const& c_view, GemmOptions const& options) {
   auto const a = array(a_view);
   auto const b = array(b_view);
   auto const c = array(c_view);
   auto const offsets = array(offsets_view);
+  check_gemm_blocks({a, b, c, options.op_a == Op::transpose, options.op_b == Op::transpose, alpha, beta,
+                     is_of<C, std::int32_t>, nullptr, 0},
+                    offsets);
   GemmGroups groups;
   groups.a = matrix_stack(a);
   groups.b = matrix_stack(b);
   groups.c = matrix_stack(c);
   if (options.op_a == Op::transpose) groups.a = groups.a.transposed();
   if (options.op_b == Op::none) groups.b = groups.b.transposed();
-  auto const fail = [&](char const* why) {
-    throw Error(ErrorCode::extent, std::string(op) + ": " + why + "; A " + shape(a) +
-                                       (options.op_a == Op::transpose ? " transposed" : "") + ", B " + shape(b) +
-                                       (options.op_b == Op::transpose ? " transposed" : "") + ", offsets " +
-                                       shape(offsets) + ", C " + shape(c));
-  };
-  if (groups.a.cols != groups.b.cols) fail("the inner extents of op(A) and op(B) differ");
-  if (groups.a.rows != groups.c.rows) fail("the rows of op(A) and of C differ");
-  if (groups.b.rows != groups.c.cols) fail("the columns of op(B) and of C differ");
-  if (offsets.extent[0] != b.extent[0] + 1) fail("there is not one offset more than matrices of B");
-  check_writable(op, "C", c);
-  check_data(op, "C", c);
-  check_data(op, "offsets", offsets);
-  if (c.size() > 0) {
-    check_data(op, "A", a);
-    check_data(op, "B", b);
-  }
-  check_no_overlap(op, "C", c, "A", a);
-  check_no_overlap(op, "C", c, "B", b);
-  check_no_overlap(op, "C", c, "offsets", offsets);
-  if (offsets.extent[0] > 1 && offsets.stride[0] != 1) fail("the offsets are not contiguous");
   groups.count = group_count(b.extent[0]);
   groups.offsets = offsets.data;
   groups.long_offsets = sizeof(typename Offsets::value_type) == 8;
@@ -154,9 +135,8 @@ void gemm_grouped(Exec const& exec, double alpha, A const& a, B const& b, Offset
   using Offset = typename Offsets::non_const_value_type;
   static_assert(std::is_integral_v<Offset> && std::is_signed_v<Offset> && (sizeof(Offset) == 4 || sizeof(Offset) == 8),
                 "gemm_grouped: offsets are of 32 or 64 bits");
-  if (detail::is_of<C, std::int32_t>) detail::check_whole_numbers("tessera::gemm_grouped", alpha, beta);
   detail::check_grouped_algorithm(options);
-  detail::GemmGroups const groups = detail::gemm_row_groups(alpha, a, b, offsets, c, options);
+  detail::GemmGroups const groups = detail::gemm_row_groups(alpha, a, b, offsets, beta, c, options);
   if (groups.count > 0 && c.size() > 0)
     detail::run_planned_groups<Exec, typename A::non_const_value_type, typename B::non_const_value_type,
                                detail::GemmCompute<C>>(exec, groups, alpha, beta, options, epilogue);

@@ -71,6 +71,8 @@ struct GemmOperandArrays {
   std::size_t workspace_bytes;
 };
 void check_gemm_operands(GemmOperandArrays const& x);
+/// The same for gemm_grouped() with blocks of rows, of which `offsets` tell: B has a matrix for each.
+void check_gemm_blocks(GemmOperandArrays const& operands, AnyArray const& offsets);
 
 /// Error{value}: a product of integers has factors that are no whole numbers of 32 bits.
 void check_whole_numbers(char const* operation, double alpha, double beta);
