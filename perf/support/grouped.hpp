@@ -64,7 +64,7 @@ Case grouped_case(Session<Exec>& session, std::int64_t n, std::int64_t k) {
     GemmOptions const options{.op_b = Op::transpose};
     auto const b = Kokkos::subview(x.b, 0, Kokkos::ALL, Kokkos::ALL);
     return {{"tessera", [=] { gemm_grouped(exec, 1, x.a, x.b, x.offsets, 0, x.c, options); }},
-            {"one_product", [=, owner = x] { gemm(exec, 1, owner.a, b, 0, owner.c, options); }}};
+            {"one_product", [=] { gemm(exec, 1, x.a, b, 0, x.c, options); }}};
   };
   return c;
 }

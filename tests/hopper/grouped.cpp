@@ -4,7 +4,7 @@
 // Blocks of rows on the warp-specialised pipeline against the fp64 reference.
 #include <tessera/gemm_grouped.hpp>
 
-#include "reference/gemm.hpp"
+#include "gemm/product.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -48,12 +48,7 @@ void check_blocks(std::vector<std::int32_t> const& at, int n, int k, bool transp
   auto const out = values(c);
   for (int g = 0; g < groups; ++g) {
     int const m = at[g + 1] - at[g];
-    auto bg = part(bh, std::int64_t(g) * n * k, std::int64_t(g + 1) * n * k);
-    if (transpose_b) {
-      auto const stored = bg;
-      for (int i = 0; i < n; ++i)
-        for (int j = 0; j < k; ++j) bg[std::size_t(j) * n + i] = stored[std::size_t(i) * k + j];
-    }
+    auto const stored = plane_of(bh, g, n * k), bg = transpose_b ? transposed_planes(stored, 1, n, k) : stored;
     auto r = gemm_reference(m, n, k, 1.5, part(ah, std::int64_t(at[g]) * k, std::int64_t(at[g + 1]) * k), bg, beta,
                             part(ch, std::int64_t(at[g]) * n, std::int64_t(at[g + 1]) * n));
     if constexpr (std::is_same_v<Epilogue, Place>)

@@ -49,7 +49,8 @@ struct GemmGroups {
   KOKKOS_FUNCTION Rows rows(int g) const { return {begin(g), begin(g + 1)}; }
   KOKKOS_FUNCTION Extents extents(int g) const {
     if (list != nullptr) return {list[g].m, list[g].n};
-    return {begin(g + 1) - begin(g), c.cols};
+    Rows const r = rows(g);
+    return {r.end - r.first, c.cols};
   }
   KOKKOS_FUNCTION GemmOperands of(int g) const {
     GemmOperands x{a, b, c};
@@ -60,9 +61,9 @@ struct GemmGroups {
       place(x.b, from.b, from.n, k, from.ldb, !transpose_b);
       place(x.c, from.c, from.m, from.n, from.ldc, false);
     } else {
-      std::int64_t const first = begin(g), rows = begin(g + 1) - first;
-      skip_rows(x.a, first, rows);
-      skip_rows(x.c, first, rows);
+      Rows const r = rows(g);
+      take_rows(x.a, r);
+      take_rows(x.c, r);
       x.b.data = static_cast<char const*>(b.data) + g * b.inner_stride * static_cast<std::int64_t>(size_of(b.type));
       x.b.inner = 1;
       if (!multiplies) x.a.cols = x.b.cols = 0;
@@ -79,9 +80,9 @@ struct GemmGroups {
     x.row_stride = transposed ? 1 : pitch;
     x.col_stride = transposed ? pitch : 1;
   }
-  KOKKOS_FUNCTION static void skip_rows(MatrixStack& x, std::int64_t first, std::int64_t rows) {
-    x.data = static_cast<char const*>(x.data) + first * x.row_stride * static_cast<std::int64_t>(size_of(x.type));
-    x.rows = rows;
+  KOKKOS_FUNCTION static void take_rows(MatrixStack& x, Rows const& r) {
+    x.data = static_cast<char const*>(x.data) + r.first * x.row_stride * static_cast<std::int64_t>(size_of(x.type));
+    x.rows = r.end - r.first;
   }
   /// Where block g begins; offsets that lead out of C are taken for its ends.
   KOKKOS_FUNCTION std::int64_t begin(int g) const {
@@ -103,11 +104,7 @@ struct GemmGroupsKernel {
     int group, steps;
     std::int64_t row, col;
   };
-  struct Stage {
-    typename Atoms::template Left<BM, BK> a;   // (BM,BK)
-    typename Atoms::template Right<BN, BK> b;  // (BN,BK)
-    static constexpr int depth = Atoms::depth;
-  };
+  using Stage = GemmStage<Atoms>;
   using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
   using Inputs = Streams<Stage>;
   using Held = Fragments<Accumulator>;
@@ -175,11 +172,7 @@ struct GemmBlocksKernel {
     int group;
     std::int64_t first, end, row, col;  // of the block, and of the tile, in C
   };
-  struct Stage {
-    typename Atoms::template Left<BM, BK> a;   // (BM,BK)
-    typename Atoms::template Right<BN, BK> b;  // (BN,BK)
-    static constexpr int depth = Atoms::depth;
-  };
+  using Stage = GemmStage<Atoms>;
   using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
   using Inputs = Streams<Stage>;
   using Held = Fragments<Accumulator>;
@@ -240,26 +233,25 @@ struct GemmBlocksKernel {
   }
 };
 
+/// The types that the library has kernels of the bulk pipeline for.
+template <class A, class B>
+inline constexpr bool bulk_multiplies_blocks = std::is_same_v<A, B> &&
+                                               (std::is_same_v<A, bf16_t> || std::is_same_v<A, fp16_t>);
+
 /// What keeps blocks of rows from the bulk pipeline; nullptr: nothing.
 template <class Exec, class A, class B, class Epilogue>
-char const* bulk_groups_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmGroups const& groups) {
-  if constexpr (!has_bulk_pipeline<Exec>) {
-    return "the hopper pipeline needs the CUDA backend built for sm_90a";
-  } else if constexpr (!std::is_same_v<A, B> || !(std::is_same_v<A, bf16_t> || std::is_same_v<A, fp16_t>)) {
+char const* bulk_groups_obstacle(Exec const& exec, GemmGroups const& groups) {
+  if (has_bulk_pipeline<Exec> && !bulk_multiplies_blocks<A, B>)
     return "the hopper pipeline multiplies groups of fp16 and of bf16";
-  } else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels) {
-    return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
-  } else {
-    if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
-    if (groups.list != nullptr) return "the hopper pipeline multiplies blocks of rows, not lists";
-    if (!groups.multiplies || groups.a.cols == 0) return "there is nothing to multiply";
-    BulkAccess const left = bulk_access(groups.a), right = bulk_access(groups.b);
-    if (!left.direct || left.across || !right.direct)
-      return "the hopper pipeline reads A along K and B along K or N, at multiples of 16 bytes";
-    if (std::max({groups.c.rows, groups.c.cols, groups.a.cols}) > INT_MAX)
-      return "the hopper pipeline counts extents in 31 bits";
-    return nullptr;
-  }
+  if (char const* const obstacle = bulk_machine_obstacle<Exec, Epilogue>(exec)) return obstacle;
+  if (groups.list != nullptr) return "the hopper pipeline multiplies blocks of rows, not lists";
+  if (!groups.multiplies || groups.a.cols == 0) return "there is nothing to multiply";
+  BulkAccess const left = bulk_access(groups.a), right = bulk_access(groups.b);
+  if (!left.direct || left.across || !right.direct)
+    return "the hopper pipeline reads A along K and B along K or N, at multiples of 16 bytes";
+  if (std::max({groups.c.rows, groups.c.cols, groups.a.cols}) > INT_MAX)
+    return "the hopper pipeline counts extents in 31 bits";
+  return nullptr;
 }
 
 template <class Exec, class A, class B, class Epilogue>
@@ -312,7 +304,7 @@ void run_planned_groups(Exec const& exec, GemmGroups const& groups, double alpha
                         GemmOptions const& options, Epilogue const& epilogue) {
   bool const bulk = runs_groups_bulk<Exec, A, B, Epilogue>(exec, groups, options);
   if (!groups.multiplies) alpha = 1;
-  if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<A, B> && narrow_type<A> && sizeof(A) == 2 &&
+  if constexpr (has_bulk_pipeline<Exec> && bulk_multiplies_blocks<A, B> &&
                 (!own_epilogue<Epilogue> || compiles_bulk_kernels))
     if (bulk) return run_gemm_blocks<Exec, A>(exec, groups, alpha, beta, epilogue);
   run_gemm_groups<Exec, Compute>(exec, groups, alpha, beta, epilogue);

@@ -34,6 +34,14 @@ struct BlockScales {
 };
 struct Unscaled {};
 
+/// What a product reads at a step.
+template <class Atoms>
+struct GemmStage {
+  typename Atoms::template Left<Atoms::BM, Atoms::BK> a;   // (BM,BK)
+  typename Atoms::template Right<Atoms::BN, Atoms::BK> b;  // (BN,BK)
+  static constexpr int depth = Atoms::depth;
+};
+
 /// acc = the sum over the steps of a tile.
 template <class Math, class In, class Accumulator>
 KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumulator& acc) {
@@ -195,11 +203,7 @@ struct GemmKernel {
     std::int64_t row, col;
     int first, steps;  // of K
   };
-  struct Stage {
-    typename Atoms::template Left<BM, BK> a;   // (BM,BK)
-    typename Atoms::template Right<BN, BK> b;  // (BN,BK)
-    static constexpr int depth = Atoms::depth;
-  };
+  using Stage = GemmStage<Atoms>;
   using Accumulator = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
   using Inputs = Streams<Stage>;
   static constexpr bool scaled = std::is_same_v<Scales, BlockScales>;

@@ -29,19 +29,24 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
   return plan;
 }
 
+/// Why the bulk pipeline is not there for products with such an epilogue; nullptr when it is.
+template <class Exec, class Epilogue>
+char const* bulk_machine_obstacle([[maybe_unused]] Exec const& exec) {
+  if constexpr (!has_bulk_pipeline<Exec>) {
+    return "the hopper pipeline needs the CUDA backend built for sm_90a";
+  } else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels) {
+    return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
+  } else {
+    return BulkPipeline<Exec>::runs_on(exec) ? nullptr : "the hopper pipeline needs a device of compute capability 9.0";
+  }
+}
+
 /// Why the bulk pipeline cannot run this problem; nullptr when it can.
 template <class Exec, class Compute, class Epilogue>
 char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
-  if constexpr (!has_bulk_pipeline<Exec>)
-    return "the hopper pipeline needs the CUDA backend built for sm_90a";
-  else if constexpr (std::is_same_v<Compute, double>)
-    return "the hopper pipeline has no fp64 products";
-  else if constexpr (own_epilogue<Epilogue> && !compiles_bulk_kernels)
-    return "this source, which brings its own epilogue, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
-  else if (!BulkPipeline<Exec>::runs_on(exec))
-    return "the hopper pipeline needs a device of compute capability 9.0";
-  else
-    return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, own_epilogue<Epilogue>);
+  if (has_bulk_pipeline<Exec> && std::is_same_v<Compute, double>) return "the hopper pipeline has no fp64 products";
+  if (char const* const obstacle = bulk_machine_obstacle<Exec, Epilogue>(exec)) return obstacle;
+  return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, own_epilogue<Epilogue>);
 }
 
 /// The plan on the bulk pipeline. Tiles of all types have the same bytes.
