@@ -25,6 +25,7 @@ struct Atoms : Sizes {
   static constexpr bool clips_rows = true;
 
   using Source = async::Source;
+  using Copy = TileCopy<Element, team_threads>;
   struct Target {
     MatrixStack m;
     bool packs;  // four elements of a row can be stored at once
@@ -38,6 +39,11 @@ struct Atoms : Sizes {
   template <class Tile>
   static Source source(MatrixStack const& m, int = 1) {
     return {m, bulk_copyable(Tile::transposed ? m.transposed() : m)};
+  }
+  /// Whether tiles that hang over no edge are copied without asking about each.
+  template <class Tile>
+  static bool follows(Source const& source) {
+    return Copy::template follows<Tile>(source);
   }
   template <class>
   static Target target(MatrixStack const& m) {
@@ -53,7 +59,7 @@ struct Atoms : Sizes {
     Product product;
     /// Fragments of a step that is multiplied while those of the next are on their way: a row of left ones is followed
     /// by that of the next step as soon as it is done, of right ones there are two sets.
-    typename Product::Lefts left;
+    typename Product::Lefts left[Product::left_sets];
     typename Product::Rights right[2];
 
     // The store goes through lines of scratch, a part of a warp's rectangle at a time. Eight elements more than there
@@ -65,10 +71,8 @@ struct Atoms : Sizes {
       __device__ __forceinline__ static int place(int line, int col) { return line * pitch + col; }
       __device__ __forceinline__ static int row(int line) { return Product::row_of(line); }
     };
-    __device__ __forceinline__ explicit Accumulator(Math&) {}
+    __device__ __forceinline__ explicit Accumulator(Math& math) : left{}, right{} { math.clear(*this); }
   };
-
-  using Copy = TileCopy<Element, team_threads>;
 
   struct Math {
     int thread;
@@ -85,39 +89,40 @@ struct Atoms : Sizes {
       return thread / 32 % Sizes::warp_cols * Accumulator<M, N>::warp_n;
     }
 
-    /// The last step of a stage stays in registers, to be multiplied while the first fragments of the next stage are on
-    /// their way: a warp that comes from the barrier has work at once.
     template <int M, int N, int K>
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
+      multiply(a, b, acc, add, [](auto, int, auto, int) {});
+    }
+    template <class Left_, class, class Acc>
+    static constexpr int parts() {
+      constexpr int steps = (Left_::transposed ? Left_::lines : Left_::cols) / Acc::Product::step;
+      return Acc::Product::unrolled_steps < steps ? steps / Acc::Product::unrolled_steps : 1;
+    }
+    /// The last step of a stage stays in registers, to be multiplied while the first fragments of the next stage are on
+    /// their way: a warp that comes from the barrier has work at once. `under(parts, part, steps, i)` is
+    /// done beside step i of a part of the products.
+    template <int M, int N, int K, class Under>
+    __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
+                                             bool, Under const& under) const {
       using Product = typename Accumulator<M, N>::Product;
       constexpr int steps = K / Product::step;
       static_assert(K % Product::step == 0 && steps % 2 == 0, "two sets of right fragments take turns");
       typename Product::template Loads<Left<M, K>, Right<N, K>> const loads(a, b, row<M, N>(), col<M, N>(), lane());
-      // A loop that is run once or not at all: a plain branch would become a selection of every element in every step.
-      int clears = add ? 0 : 1;
-      asm volatile("" : "+r"(clears));
-#pragma unroll 1
-      for (; clears > 0; --clears) {
-        clear(acc);
-        acc.left = {};  // the step before the first
-        acc.right[1] = {};
-        asm volatile("");
-      }
       constexpr int chunk = Product::unrolled_steps < steps ? Product::unrolled_steps : steps;
       static_assert(steps % chunk == 0 && chunk % 2 == 0);
 #pragma unroll 1
       for (int begin = 0; begin < steps; begin += chunk)
 #pragma unroll
-        for (int k = 0; k < chunk; ++k) advance(acc, loads, begin + k, acc.right[(k + 1) % 2], acc.right[k % 2]);
+        for (int k = 0; k < chunk; ++k)
+          advance(acc, loads, begin + k, k % 2,
+                  [&] { under(Constant<steps / chunk>{}, begin / chunk, Constant<chunk>{}, k); });
     }
     template <int Pending, int M, int N>
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
       using Product = typename Accumulator<M, N>::Product;
       if constexpr (Pending == 0) {
-        acc.product.prepare(acc.right[1]);
-#pragma unroll
-        for (int i = 0; i < Product::rows; ++i) acc.product.multiply_row(acc.left, acc.right[1], i);
+        multiply_all(acc, acc.left[Product::left_sets - 1], acc.right[1]);
       }
     }
     template <class Acc>
@@ -174,19 +179,49 @@ struct Atoms : Sizes {
     }
 
    private:
-    /// The products of the step before k, whose right fragments are `now`, and under them the fragments of step k.
-    template <int M, int N, class Loads, class Rights>
-    __device__ __forceinline__ static void advance(Accumulator<M, N>& acc, Loads const& loads, int k, Rights& now,
-                                                   Rights& next) {
-      constexpr int rows = Accumulator<M, N>::Product::rows, rights = Loads::rights;
-      acc.product.prepare(now);
+    /// The products of the step before k, and under them the fragments of step k, which go to set k % 2.
+    template <int M, int N, class Loads, class Under>
+    __device__ __forceinline__ static void advance(Accumulator<M, N>& acc, Loads const& loads, int k, int set,
+                                                   Under const& under) {
+      using Product = typename Accumulator<M, N>::Product;
+      auto& now = acc.right[1 - set];
+      if constexpr (Product::left_sets > 1) {
 #pragma unroll
-      for (int i = 0; i < rows; ++i) {
+        for (int i = 0; i < Loads::lefts; ++i) loads.left(k, i, acc.left[set]);
 #pragma unroll
-        for (int j = i * rights / rows; j < (i + 1) * rights / rows; ++j) loads.right(k, j, next);
-        acc.product.multiply_row(acc.left, now, i);
-        loads.left(k, i, acc.left);
+        for (int j = 0; j < Loads::rights; ++j) loads.right(k, j, acc.right[set]);
+        under();
+        multiply_all(acc, acc.left[1 - set], now);
+      } else {
+        constexpr int rows = Product::rows, rights = Loads::rights;
+        acc.product.prepare(now);
+#pragma unroll
+        for (int i = 0; i < rows; ++i) {
+#pragma unroll
+          for (int j = 0; j < Product::cols; ++j) {
+            acc.product.multiply(acc.left[0], now, i, j);
+            if (j > 0) continue;
+            // A fragment is replaced when a product of the next row has been begun: none waits for its registers.
+            if (i > 0) loads.left(k, i - 1, acc.left[0]);
+#pragma unroll
+            for (int l = i * rights / rows; l < (i + 1) * rights / rows; ++l) loads.right(k, l, acc.right[set]);
+            if (i == 0) under();
+          }
+        }
+        loads.left(k, rows - 1, acc.left[0]);
       }
+    }
+    /// Down a column and up the next: a product shares a factor with the one before it, which saves a read of the
+    /// register file. The compiler keeps this order more or less; along rows it does not.
+    template <int M, int N, class Lefts, class Rights>
+    __device__ __forceinline__ static void multiply_all(Accumulator<M, N>& acc, Lefts& left, Rights& right) {
+      using Product = typename Accumulator<M, N>::Product;
+      acc.product.prepare(right);
+#pragma unroll
+      for (int j = 0; j < Product::cols; ++j)
+#pragma unroll
+        for (int p = 0; p < Product::rows; ++p)
+          acc.product.multiply(left, right, j % 2 == 0 ? p : Product::rows - 1 - p, j);
     }
   };
 };

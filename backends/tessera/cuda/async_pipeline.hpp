@@ -14,39 +14,81 @@ namespace tessera::detail::async {
 
 template <class Kernel, class Atoms, class Stage>
 struct Stream {
+  using Copy = typename Atoms::Copy;
+  static constexpr int factors = 2;
   Kernel const& kernel;
   typename Kernel::Tile const& tile;
   Stage* stage;
   int thread, steps;
-  int issued = 0, to = 0, at = 0;
+  int issued = 0, at = 0;  // steps that are copied; the stage that comes next
+  int whole = 0;           // of them, until tiles hang over an edge
+  typename Copy::Walk walks[factors];
 
-  /// The copies of the next step, if there is one; a group of its own in any case.
-  __device__ __forceinline__ void issue() {
-    int copier = thread;
-    // Addresses are computed anew for every step: kept over the products, they take registers that those need.
-    asm volatile("" : "+r"(copier));
-    __builtin_assume(copier >= 0 && copier < Atoms::team_threads);
-    if (issued < steps) kernel.load(typename Atoms::Copy{copier}, stage[to], tile, issued);
-    ptx::copy_async_commit();
-    ++issued;
-    if (++to == Stage::depth) to = 0;
+  /// All stages but one.
+  __device__ __forceinline__ void fill() {
+#pragma unroll 1
+    for (; issued < Stage::depth - 1; ++issued) {
+      if (issued > 0) ptx::copy_async_commit();
+      if (issued < steps) kernel.load(Copy{thread}, stage[issued], tile, issued);
+    }
+    int rest = steps - issued;
+    kernel.load(typename Copy::Start{thread, walks, rest}, stage[0], tile, issued);
+    whole = issued + rest;
   }
+  /// What has been copied since the call before is a group, whether it is something or not.
   __device__ __forceinline__ Stage const& acquire() {
+    ptx::copy_async_commit();
     ptx::copy_async_wait<Stage::depth - 2>();
     ptx::named_sync(0, Atoms::team_threads);
     Stage const& s = stage[at];
     if (++at == Stage::depth) at = 0;
     return s;
   }
-  __device__ __forceinline__ void release() { issue(); }
+  /// Nobody reads the stage before the one that has been acquired last.
+  __device__ __forceinline__ void release() const {}
+
+  /// Under products: a share of the copies of a later step, into the stage that the step before has left.
+  template <int Parts, int Steps>
+  __device__ __forceinline__ void copy(int part, int i) {
+    kernel.load(typename Copy::template Share<Parts, Steps>{issued < whole, part, i, walks}, free(), tile, issued);
+  }
+  /// Behind products: the same of tiles that are not whole.
+  template <int Parts, bool AllWhole>
+  __device__ __forceinline__ void copy_rest() {
+    if (!AllWhole && issued >= whole && issued < steps) {
+      int copier = thread;
+      // Addresses are computed anew for every step: kept over the products, they take registers that those need.
+      asm volatile("" : "+r"(copier));
+      __builtin_assume(copier >= 0 && copier < Atoms::team_threads);
+      kernel.load(Copy{copier}, free(), tile, issued);
+    }
+    if constexpr (Parts > 1)
+      for (auto& walk : walks) walk.next += walk.step;
+    ++issued;
+  }
+  __device__ __forceinline__ Stage& free() const { return stage[at < 2 ? at + Stage::depth - 2 : at - 2]; }
 };
 
-template <class Kernel, class Atoms, class Inputs>
+/// Math whose products bring the copies of later steps with them. `AllWhole`: no tile hangs over an edge.
+template <class Atoms, class Stream, bool AllWhole>
+struct CopyingMath : Atoms::Math {
+  Stream& stream;
+
+  template <class Left, class Right, class Accumulator>
+  __device__ __forceinline__ void multiply(Left const& a, Right const& b, Accumulator& acc, bool add) const {
+    Atoms::Math::multiply(a, b, acc, add, [&](auto parts, int part, auto steps, int i) {
+      stream.template copy<parts, steps>(part, i);
+    });
+    stream.template copy_rest<Atoms::Math::template parts<Left, Right, Accumulator>(), AllWhole>();
+  }
+};
+
+template <class Kernel, class Atoms, class Inputs, bool AllWhole = false>
 struct Pipeline;
 
 /// A team a tile.
-template <class Kernel, class Atoms, class Stage>
-struct Pipeline<Kernel, Atoms, Streams<Stage>> {
+template <class Kernel, class Atoms, class Stage, bool AllWhole>
+struct Pipeline<Kernel, Atoms, Streams<Stage>, AllWhole> {
   static constexpr std::size_t ring_bytes = sizeof(Stage) * Stage::depth;
   static constexpr std::size_t scratch_bytes =
       ring_bytes > Kernel::Held::scratch_bytes ? ring_bytes : Kernel::Held::scratch_bytes;
@@ -59,9 +101,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>> {
     auto const tile = kernel.tile(team.league_rank());
     Stream<Kernel, Atoms, Stage> stream{kernel, tile, stages, thread,
                                         kernel.steps(static_cast<Stage const*>(nullptr), tile)};
-#pragma unroll 1
-    for (int i = 0; i < Stage::depth; ++i) stream.issue();
-    typename Atoms::Math math{thread, stages};
+    stream.fill();
+    CopyingMath<Atoms, decltype(stream), AllWhole> math{{thread, stages}, stream};
     kernel.body(math, tile, stream);
 #endif
   }
@@ -84,8 +125,13 @@ struct AsyncPipeline<Kokkos::Cuda> {
   }
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
-    using P = Pipeline<Atoms, Kernel>;
-    launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), P::scratch_bytes, P{kernel});
+    using General = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
+    using Whole = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, true>;
+    if (kernel.whole_tiles)
+      launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), Whole::scratch_bytes, Whole{kernel});
+    else
+      launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), General::scratch_bytes,
+                                                        General{kernel});
   }
 };
 

@@ -20,6 +20,7 @@ template <class Compute_, int M, int N>
 struct MatrixShare {
   using Compute = Compute_;
   static constexpr int rows = M / 16, cols = N / 8;
+  static constexpr int left_sets = 1;
   static constexpr int unrolled_steps = 16;  // all
   static_assert(is_power_of_two(M) && is_power_of_two(N) && M >= 16 && N >= 16);
   Compute r[rows][cols][4];
@@ -95,23 +96,22 @@ struct TensorProduct : MatrixShare<Compute, M, N> {
         for (std::uint32_t& x : right.v[j]) x = ptx::round_to_tf32(x);
     }
   }
-  __device__ __forceinline__ void multiply_row(Lefts& left, Rights const& right, int i) {
+  __device__ __forceinline__ void multiply(Lefts& left, Rights const& right, int i, int j) {
     if constexpr (std::is_same_v<Element, float>) {
+      if (j == 0) {
 #pragma unroll
-      for (std::uint32_t& x : left.v[i]) x = ptx::round_to_tf32(x);
+        for (std::uint32_t& x : left.v[i]) x = ptx::round_to_tf32(x);
+      }
     }
-#pragma unroll
-    for (int j = 0; j < Share::cols; ++j)
-      ptx::mma(ScalarTag<Element>{}, this->r[i][j], left.v[i], right.v[j / 2][j % 2 * 2],
-               right.v[j / 2][j % 2 * 2 + 1]);
+    ptx::mma(ScalarTag<Element>{}, this->r[i][j], left.v[i], right.v[j / 2][j % 2 * 2], right.v[j / 2][j % 2 * 2 + 1]);
   }
 };
 
 /// fp64, Step k a step.
-template <int M, int N, int Step>
+template <int M, int N, int Step, int Unrolled>
 struct DoubleProduct : MatrixShare<double, M, N> {
   using Share = MatrixShare<double, M, N>;
-  static constexpr int step = Step;
+  static constexpr int step = Step, unrolled_steps = Unrolled;
   struct Lefts {
     double v[Share::rows][step / 2];
   };
@@ -147,20 +147,20 @@ struct DoubleProduct : MatrixShare<double, M, N> {
   };
 
   __device__ __forceinline__ static void prepare(Rights const&) {}
-  __device__ __forceinline__ void multiply_row(Lefts const& left, Rights const& right, int i) {
-#pragma unroll
-    for (int j = 0; j < Share::cols; ++j) ptx::mma(this->r[i][j], left.v[i], right.v[j]);
+  __device__ __forceinline__ void multiply(Lefts const& left, Rights const& right, int i, int j) {
+    ptx::mma(this->r[i][j], left.v[i], right.v[j]);
   }
 };
 
 /// fp32 without tensor cores, one k a step: 8 x 4 lanes, each with groups of 4 x 4 elements. Lanes that differ in the
 /// lowest bit share rows and those that differ in the next share columns, so that reads of 16 bytes a lane take two
 /// passes through shared memory and not four.
-template <int M, int N>
+template <int M, int N, int Unrolled>
 struct CoreProduct {
   using Compute = float;
-  static constexpr int rows = M / 8, cols = N / 4, step = 1;
-  static constexpr int unrolled_steps = 8;  // all 16 do not fit the cache of instructions
+  static constexpr int lane_rows = 8, lane_cols = 32 / lane_rows, rows = M / lane_rows, cols = N / lane_cols, step = 1;
+  static constexpr int left_sets = 2;
+  static constexpr int unrolled_steps = Unrolled;  // all 16 do not fit the cache of instructions
   static_assert(M % 32 == 0 && N % 16 == 0);
   float r[rows][cols];
   struct Lefts {
@@ -170,8 +170,8 @@ struct CoreProduct {
     float v[cols];
   };
 
-  __device__ __forceinline__ static int lane_row(int lane) { return lane / 2 % 8; }
-  __device__ __forceinline__ static int lane_col(int lane) { return lane % 2 + lane / 16 * 2; }
+  __device__ __forceinline__ static int lane_row(int lane) { return lane_rows == 8 ? lane / 2 % 8 : lane % 2 + lane / 16 * 2; }
+  __device__ __forceinline__ static int lane_col(int lane) { return lane_rows == 8 ? lane % 2 + lane / 16 * 2 : lane / 2 % 8; }
 
   template <class F>
   __device__ __forceinline__ void for_each(int lane, F const& f) {
@@ -179,18 +179,18 @@ struct CoreProduct {
 #pragma unroll
     for (int i = 0; i < rows; ++i)
 #pragma unroll
-      for (int j = 0; j < cols; ++j) f(r[i][j], i / 4 * 32 + row + i % 4, j / 4 * 16 + col + j % 4);
+      for (int j = 0; j < cols; ++j) f(r[i][j], i / 4 * (4 * lane_rows) + row + i % 4, j / 4 * (4 * lane_cols) + col + j % 4);
   }
   // Lines of a part are sorted so that lanes write neighbouring ones.
-  static constexpr int parts = rows / 4, part_lines = 32, run = 4;
+  static constexpr int parts = rows / 4, part_lines = 4 * lane_rows, run = 4;
   template <class F>
   __device__ __forceinline__ void for_part(int part, int lane, F const& f) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
 #pragma unroll
-      for (int j = 0; j < cols; j += 4) f(&r[part * 4 + e][j], e * 8 + lane_row(lane), j * 4 + lane_col(lane) * 4);
+      for (int j = 0; j < cols; j += 4) f(&r[part * 4 + e][j], e * lane_rows + lane_row(lane), j * lane_cols + lane_col(lane) * 4);
   }
-  __device__ __forceinline__ static int row_of(int line) { return line % 8 * 4 + line / 8; }
+  __device__ __forceinline__ static int row_of(int line) { return line % lane_rows * 4 + line / lane_rows; }
 
   template <class Left, class Right>
   struct Loads {
@@ -198,12 +198,11 @@ struct CoreProduct {
     __device__ __forceinline__ Loads(Left const& a, Right const& b, int row, int col, int lane)
         : left_at(&a.v[0][row + lane_row(lane) * 4]), right_at(&b.v[0][col + lane_col(lane) * 4]) {}
     __device__ __forceinline__ void left(int k, int i, Lefts& f) const {
-      if (i % 4 == 3)
-        load(left_at + k * Left::pitch + i / 4 * 32, f.v + i - 3);  // of a group, when its last row is done
+      load(left_at + k * Left::pitch + i * (4 * lane_rows), f.v + i * 4);
     }
-    static constexpr int rights = cols / 4;
+    static constexpr int lefts = rows / 4, rights = cols / 4;
     __device__ __forceinline__ void right(int k, int j, Rights& f) const {
-      load(right_at + k * Right::pitch + j * 16, f.v + j * 4);
+      load(right_at + k * Right::pitch + j * (4 * lane_cols), f.v + j * 4);
     }
     __device__ __forceinline__ static void load(float const* from, float* to) {
       float4 const x = *reinterpret_cast<float4 const*>(from);
@@ -215,13 +214,8 @@ struct CoreProduct {
   };
 
   __device__ __forceinline__ static void prepare(Rights const&) {}
-  /// Columns there and back: a product shares a factor with the one before it, which saves a read of the register file.
-  __device__ __forceinline__ void multiply_row(Lefts const& left, Rights const& right, int i) {
-#pragma unroll
-    for (int p = 0; p < cols; ++p) {
-      int const j = i % 2 == 0 ? p : cols - 1 - p;
-      r[i][j] += left.v[i] * right.v[j];
-    }
+  __device__ __forceinline__ void multiply(Lefts const& left, Rights const& right, int i, int j) {
+    r[i][j] += left.v[i] * right.v[j];
   }
 };
 
@@ -241,14 +235,14 @@ struct Kind {
 template <class Sizes>
 struct Kind<double, Sizes> {
   template <int M, int N>
-  using Product = DoubleProduct<M, N, Sizes::mma_k>;
+  using Product = DoubleProduct<M, N, Sizes::mma_k, Sizes::unrolled>;
   template <int Rows, int K, bool>
   using Tile = SwizzledTile<double, Rows, K>;
 };
 template <class Sizes>
 requires(!Sizes::tensor_cores) struct Kind<float, Sizes> {
   template <int M, int N>
-  using Product = CoreProduct<M, N>;
+  using Product = CoreProduct<M, N, Sizes::unrolled>;
   template <int Rows, int K, bool>
   using Tile = PaddedTile<float, K, Rows>;
 };

@@ -20,7 +20,7 @@ template <class Element, int Lines, int Cols, bool Transposed = false>
 struct SwizzledTile {
   static constexpr int lines = Lines, cols = Cols, pack = 16 / static_cast<int>(sizeof(Element)), packs = Cols / pack;
   static constexpr int pitch = packs * 16;  // bytes
-  static constexpr bool transposed = Transposed;
+  static constexpr bool transposed = Transposed, swizzled = true;
   static_assert(is_power_of_two(packs) && packs >= 4 && Lines % 8 == 0, "lines of 64 bytes or a larger power of two");
 
   // Addresses of packs differ by exclusive or, which asks for a base that is a multiple of the pitch.
@@ -90,6 +90,82 @@ struct TileCopy {
     }
   }
 
+  template <class Tile>
+  static constexpr bool swizzled = requires { requires Tile::swizzled; };
+
+  /// A thread's way through the tiles of one factor that are whole, step by step along K, in jumps from one place in a
+  /// tile to the next: without branches, so that the compiler spreads the copies over the products of a step.
+  struct Walk {
+    char const* next;
+    std::int64_t jump, step;  // bytes, to the next place and from the last one to the first of the next tile
+    int to;                   // in a tile, bytes
+    bool packs;
+  };
+  /// Whether there are walks through tiles of this kind, where they are whole.
+  template <class Tile>
+  __host__ __device__ static bool follows(Source const& source) {
+    return source.packs || (!swizzled<Tile> && source.m.col_stride == 1);
+  }
+  /// Takes the walks to a tile and counts the whole ones from there on.
+  struct Start {
+    int thread;
+    Walk* walks;
+    int& whole;
+    mutable int factor = 0;
+
+    template <class Tile>
+    __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                               Tile& tile) const {
+      using Places = TilePlaces<Tile>;
+      constexpr int rows = Tile::transposed ? Tile::cols : Tile::lines, depth = Tile::transposed ? Tile::lines : Tile::cols;
+      MatrixStack const& m = source.m;
+      int const r = Places::row(thread, source.packs), k = Places::col(thread, source.packs);
+      bool const runs = m.rows - row >= rows && follows<Tile>(source);
+      std::int64_t const tiles = runs && m.cols > col ? (m.cols - col) / depth : 0;
+      whole = tiles < whole ? static_cast<int>(tiles) : whole;
+      Walk& walk = walks[factor++];
+      walk.packs = source.packs;
+      walk.next = reinterpret_cast<char const*>(static_cast<Element const*>(m.data) + m.offset(plane, row, col) +
+                                                r * m.row_stride + k * m.col_stride);
+      walk.jump = size * Places::jump(m, source.packs);
+      asm volatile("" : "+l"(walk.jump));  // the compiler would compute it again for every copy
+      walk.step = depth * size * m.col_stride - Places::count * walk.jump;
+      Element const* const to = Tile::transposed ? tile.at(k, r) : tile.at(r, k);
+      walk.to = static_cast<int>(reinterpret_cast<char const*>(to) - reinterpret_cast<char const*>(&tile));
+    }
+  };
+  /// Copies what belongs to step `i` of `Steps`, of a part of a tile, one of `Parts`.
+  template <int Parts, int Steps>
+  struct Share {
+    bool wanted;
+    int part, i;
+    Walk* walks;
+    mutable int factor = 0;
+
+    template <class Tile>
+    __device__ __forceinline__ void operator()(Source const&, Plane, std::int64_t, std::int64_t, Tile& tile) const {
+      using Places = TilePlaces<Tile>;
+      constexpr int jumps = Places::count / Parts;
+      static_assert(jumps * Parts == Places::count);
+      Walk& walk = walks[factor++];
+      std::uint32_t const to = ptx::shared_address(&tile) + walk.to;
+#pragma unroll
+      for (int j = i * jumps / Steps; j < (i + 1) * jumps / Steps; ++j) {
+        int const place = part * jumps + j;
+        ptx::copy_async_if<16>(wanted && walk.packs, to + place * Places::packs_pitch, walk.next);
+        if constexpr (!swizzled<Tile>) {
+#pragma unroll
+          for (int l = 0; l < Tile::lines; l += Places::lines)
+            ptx::copy_async_if<size>(wanted && !walk.packs, to + place * (Places::cols * size) + l * Tile::pitch * size,
+                                     walk.next + l * size);
+        }
+        walk.next += walk.jump;
+      }
+      if constexpr (Parts == 1)  // else it is left to advance(): parts are counted in a loop
+        if (i == Steps - 1) walk.next += walk.step;
+    }
+  };
+
  private:
   /// What a tile takes of a matrix, as lines and columns of the tile.
   struct Part {
@@ -98,20 +174,71 @@ struct TileCopy {
     int lines, cols;  // inside
   };
 
+  /// Packs of a tile among threads: those of a line side by side.
+  template <class Tile>
+  struct PackPlace {
+    static constexpr int at_once = Threads / Tile::packs;  // lines
+    static_assert(Threads % Tile::packs == 0 && Tile::lines % at_once == 0);
+    __device__ __forceinline__ static int line(int thread) { return thread / Tile::packs; }
+    __device__ __forceinline__ static int col(int thread) { return thread % Tile::packs * pack; }
+  };
+  /// Elements of a tile whose lines lie across memory, eight lines and four columns a warp: they lie in all banks.
+  template <class Tile>
+  struct AcrossPlace {
+    static constexpr int col_warps = warps < Tile::cols / 4 ? warps : Tile::cols / 4, line_warps = warps / col_warps;
+    static constexpr int lines = 8 * line_warps, cols = 4 * col_warps;  // at once
+    static_assert(Tile::cols % cols == 0 && Tile::lines % lines == 0);
+    __device__ __forceinline__ static int line(int thread) { return thread / 32 / col_warps * 8 + thread % 8; }
+    __device__ __forceinline__ static int col(int thread) { return thread / 32 % col_warps * 4 + thread % 32 / 8; }
+  };
+  /// The places where a thread copies something, one after the other.
+  template <class Tile>
+  struct TilePlaces : AcrossPlace<Tile> {
+    using Packs = PackPlace<Tile>;
+    using Across = AcrossPlace<Tile>;
+    static constexpr int count = Tile::lines / Packs::at_once;
+    static_assert(count == Tile::cols / Across::cols);
+    static constexpr int packs_pitch = Packs::at_once * Tile::pitch * size;  // bytes
+    __device__ __forceinline__ static int row(int thread, bool packs) {
+      return packs ? Packs::col(thread) : Across::col(thread);
+    }
+    __device__ __forceinline__ static int col(int thread, bool packs) {
+      return packs ? Packs::line(thread) : Across::line(thread);
+    }
+    __device__ __forceinline__ static std::int64_t jump(MatrixStack const& m, bool packs) {
+      return packs ? Packs::at_once * m.col_stride : Across::cols * m.row_stride;
+    }
+  };
+  template <class Tile>
+  requires requires { requires Tile::swizzled; } struct TilePlaces<Tile> {
+    using Packs = PackPlace<Tile>;
+    static constexpr int count = Tile::lines / Packs::at_once;
+    static_assert(Packs::at_once % 8 == 0, "the swizzle of a place is that of the first");
+    static constexpr int packs_pitch = Packs::at_once * Tile::pitch;
+    __device__ __forceinline__ static int row(int thread, bool) {
+      return Tile::transposed ? Packs::col(thread) : Packs::line(thread);
+    }
+    __device__ __forceinline__ static int col(int thread, bool) {
+      return Tile::transposed ? Packs::line(thread) : Packs::col(thread);
+    }
+    __device__ __forceinline__ static std::int64_t jump(MatrixStack const& m, bool) {
+      return Packs::at_once * (Tile::transposed ? m.col_stride : m.row_stride);
+    }
+  };
+
   __device__ __forceinline__ static int held(std::int64_t rest, int most) {
     return rest < most ? static_cast<int>(rest) : most;
   }
 
   template <class Tile>
   __device__ __forceinline__ void copy_packs(Part const& part, Tile& to) const {
-    constexpr int packs = Tile::packs, at_once = Threads / packs;
-    static_assert(Threads % packs == 0 && Tile::lines % at_once == 0);
-    int const c = thread % packs * pack, l = thread / packs;
+    using P = PackPlace<Tile>;
+    int const l = P::line(thread), c = P::col(thread);
     Element const* next = part.from + l * part.line_stride + c;
 #pragma unroll
-    for (int i = 0; i < Tile::lines; i += at_once) {
+    for (int i = 0; i < Tile::lines; i += P::at_once) {
       ptx::copy_async<16>(to.at(l + i, c), next);
-      next += at_once * part.line_stride;
+      next += P::at_once * part.line_stride;
     }
   }
   /// Packs that hang over an edge are read by elements: what follows the last of them may be no memory. Plain stores
@@ -140,27 +267,24 @@ struct TileCopy {
     for (int e = thread; e < Tile::lines * Tile::cols; e += Threads)
       copy_element(part, e / Tile::cols, e % Tile::cols, to);
   }
-  /// Element by element across lines, eight lines and four columns a warp: they lie in all banks. `Inside`: the tile is
-  /// whole, and lines follow each other in memory.
+  /// Element by element across lines. `Inside`: the tile is whole, and lines follow each other in memory.
   template <bool Inside, class Tile>
   __device__ __forceinline__ void copy_across(Part const& part, Tile& to) const {
-    constexpr int col_warps = warps < Tile::cols / 4 ? warps : Tile::cols / 4, line_warps = warps / col_warps;
-    static_assert(Tile::cols % (4 * col_warps) == 0 && Tile::lines % (8 * line_warps) == 0);
-    int const warp = thread / 32, lane = thread % 32;
-    int const l = warp / col_warps * 8 + lane % 8, c = warp % col_warps * 4 + lane / 8;
+    using P = AcrossPlace<Tile>;
+    int const l = P::line(thread), c = P::col(thread);
     if constexpr (Inside) {
       Element const* next = part.from + c * part.col_stride + l;
 #pragma unroll
-      for (int j = 0; j < Tile::cols; j += 4 * col_warps) {
+      for (int j = 0; j < Tile::cols; j += P::cols) {
 #pragma unroll
-        for (int i = 0; i < Tile::lines; i += 8 * line_warps) ptx::copy_async<size>(to.at(l + i, c + j), next + i);
-        next += 4 * col_warps * part.col_stride;
+        for (int i = 0; i < Tile::lines; i += P::lines) ptx::copy_async<size>(to.at(l + i, c + j), next + i);
+        next += P::cols * part.col_stride;
       }
     } else {
 #pragma unroll 1
-      for (int j = 0; j < Tile::cols; j += 4 * col_warps)
+      for (int j = 0; j < Tile::cols; j += P::cols)
 #pragma unroll 2
-        for (int i = 0; i < Tile::lines; i += 8 * line_warps) copy_element(part, l + i, c + j, to);
+        for (int i = 0; i < Tile::lines; i += P::lines) copy_element(part, l + i, c + j, to);
     }
   }
   template <class Tile>

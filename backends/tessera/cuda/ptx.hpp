@@ -172,6 +172,22 @@ __device__ __forceinline__ void copy_async_inside(void* to, void const* from, bo
                "r"(inside ? Size : 0)
                : "memory");
 }
+/// The same, or nothing, without a branch.
+template <int Size>
+__device__ __forceinline__ void copy_async_if(bool wanted, std::uint32_t to, void const* from) {
+  if constexpr (Size == 16)
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %0, 0;\n"
+        "@wanted cp.async.cg.shared.global.L2::128B [%1], [%2], 16;\n}" ::"r"(static_cast<unsigned>(wanted)),
+        "r"(to), "l"(from)
+        : "memory");
+  else
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %0, 0;\n"
+        "@wanted cp.async.ca.shared.global [%1], [%2], %3;\n}" ::"r"(static_cast<unsigned>(wanted)),
+        "r"(to), "l"(from), "n"(Size)
+        : "memory");
+}
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {

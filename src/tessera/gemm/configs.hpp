@@ -87,25 +87,26 @@ struct GemmAsync<Element, true, true, LeftAcross, RightAcross> : AsyncSizes {
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
 };
 /// 64 x 32 elements of fp64 a warp are 128 registers a thread. Of products with 8 k, two sets of fragments fit beside
-/// them.
+/// them. 32 k a step of which 16 are unrolled halve the barriers and are slower.
 template <>
 struct GemmAsync<double, true, false> : AsyncSizes {
-  static constexpr int BM = 128, BN = 64, BK = 16, mma_k = 8;
+  static constexpr int BM = 128, BN = 64, BK = 16, mma_k = 8, unrolled = 2;
 };
 template <>
 struct GemmAsync<double, true, true> : AsyncSizes {
-  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8;
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8, unrolled = 2;
 };
-/// fp32 without tensor cores, 8 x 16 elements a thread: 6 reads of scratch for 128 products. 16 k a step, since every
-/// copy of a row costs an address.
+/// fp32 without tensor cores, 8 x 16 elements a thread: 6 reads of scratch for 128 products. 32 k a step, since every
+/// step costs a barrier and addresses. 8 of them unrolled: 16 do not fit the cache of instructions as well, and of 4
+/// the loop and the copies between the products are a larger part.
 template <>
 struct GemmAsync<float, false, false> : AsyncSizes {
-  static constexpr int BM = 128, BN = 128, BK = 16, depth = 4;
+  static constexpr int BM = 128, BN = 128, BK = 32, unrolled = 8;
   static constexpr bool tensor_cores = false;
 };
 template <>
 struct GemmAsync<float, false, true> : AsyncSizes {
-  static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, teams_at_once = 4;
+  static constexpr int BM = 64, BN = 64, BK = 32, teams_at_once = 4, unrolled = 8;
   static constexpr bool tensor_cores = false;
 };
 

@@ -188,6 +188,15 @@ int gemm_copied_bytes(MatrixStack const& m, int teams_together = 1) {
     return static_cast<int>(sizeof(Tile));
 }
 
+/// Whether a factor's tiles are copied faster when none hangs over an edge.
+template <class Atoms, class Tile>
+bool gemm_follows(typename Atoms::Source const& source) {
+  if constexpr (requires { Atoms::template follows<Tile>(source); })
+    return Atoms::template follows<Tile>(source);
+  else
+    return false;
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
 /// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Where `multicast` is 2,
@@ -215,6 +224,7 @@ struct GemmKernel {
   int tile_rows, tile_cols, mainloop, slices, multicast;
   std::int64_t planes;
   double flops;
+  bool whole_tiles;           // no tile hangs over an edge, and atoms that care may know it
   bool batched_a, batched_b;  // else one matrix serves the whole batch
   int stage_bytes;            // that copies bring
   Scales scales;
@@ -232,6 +242,9 @@ struct GemmKernel {
         multicast(teams_together),
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
+        whole_tiles(p.m() % BM == 0 && p.n() % BN == 0 && p.k() % BK == 0 &&
+                    gemm_follows<Atoms, typename Atoms::template Left<BM, BK>>(a) &&
+                    gemm_follows<Atoms, typename Atoms::template Right<BN, BK>>(b)),
         batched_a(p.a.inner > 1),
         batched_b(p.b.inner > 1),
         stage_bytes(gemm_copied_bytes<Atoms, typename Atoms::template Left<BM, BK>>(p.a) +
