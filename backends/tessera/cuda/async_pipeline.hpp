@@ -12,7 +12,7 @@
 // copies complete in the order of their groups. Fragments take their scratch from the ring, when it is no longer used.
 namespace tessera::detail::async {
 
-template <class Kernel, class Atoms, class Stage>
+template <class Kernel, class Atoms, class Stage, bool AllWhole>
 struct Stream {
   using Copy = typename Atoms::Copy;
   static constexpr int factors = 2;
@@ -32,7 +32,7 @@ struct Stream {
       if (issued < steps) kernel.load(Copy{thread}, stage[issued], tile, issued);
     }
     int rest = steps - issued;
-    kernel.load(typename Copy::Start{thread, walks, rest}, stage[0], tile, issued);
+    kernel.load(typename Copy::template Start<AllWhole>{thread, walks, rest}, stage[0], tile, issued);
     whole = issued + rest;
   }
   /// What has been copied since the call before is a group, whether it is something or not.
@@ -50,10 +50,10 @@ struct Stream {
   /// Under products: a share of the copies of a later step, into the stage that the step before has left.
   template <int Parts, int Steps>
   __device__ __forceinline__ void copy(int part, int i) {
-    kernel.load(typename Copy::template Share<Parts, Steps>{issued < whole, part, i, walks}, free(), tile, issued);
+    kernel.load(typename Copy::template Share<Parts, Steps, AllWhole>{issued < whole, part, i, walks}, free(), tile, issued);
   }
   /// Behind products: the same of tiles that are not whole.
-  template <int Parts, bool AllWhole>
+  template <int Parts>
   __device__ __forceinline__ void copy_rest() {
     if (!AllWhole && issued >= whole && issued < steps) {
       int copier = thread;
@@ -69,8 +69,8 @@ struct Stream {
   __device__ __forceinline__ Stage& free() const { return stage[at < 2 ? at + Stage::depth - 2 : at - 2]; }
 };
 
-/// Math whose products bring the copies of later steps with them. `AllWhole`: no tile hangs over an edge.
-template <class Atoms, class Stream, bool AllWhole>
+/// Math whose products bring the copies of later steps with them.
+template <class Atoms, class Stream>
 struct CopyingMath : Atoms::Math {
   Stream& stream;
 
@@ -79,7 +79,7 @@ struct CopyingMath : Atoms::Math {
     Atoms::Math::multiply(a, b, acc, add, [&](auto parts, int part, auto steps, int i) {
       stream.template copy<parts, steps>(part, i);
     });
-    stream.template copy_rest<Atoms::Math::template parts<Left, Right, Accumulator>(), AllWhole>();
+    stream.template copy_rest<Atoms::Math::template parts<Left, Right, Accumulator>()>();
   }
 };
 
@@ -99,10 +99,10 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>, AllWhole> {
     auto* const stages = static_cast<Stage*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
     int const thread = team.team_rank() * 32 + threadIdx.x;
     auto const tile = kernel.tile(team.league_rank());
-    Stream<Kernel, Atoms, Stage> stream{kernel, tile, stages, thread,
+    Stream<Kernel, Atoms, Stage, AllWhole> stream{kernel, tile, stages, thread,
                                         kernel.steps(static_cast<Stage const*>(nullptr), tile)};
     stream.fill();
-    CopyingMath<Atoms, decltype(stream), AllWhole> math{{thread, stages}, stream};
+    CopyingMath<Atoms, decltype(stream)> math{{thread, stages}, stream};
     kernel.body(math, tile, stream);
 #endif
   }

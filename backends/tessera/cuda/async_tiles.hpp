@@ -93,12 +93,13 @@ struct TileCopy {
   template <class Tile>
   static constexpr bool swizzled = requires { requires Tile::swizzled; };
 
-  /// A thread's way through the tiles of one factor that are whole, step by step along K, in jumps from one place in a
+  /// A thread's way through the tiles of one factor that are whole along K, step by step, in jumps from one place in a
   /// tile to the next: without branches, so that the compiler spreads the copies over the products of a step.
   struct Walk {
     char const* next;
     std::int64_t jump, step;  // bytes, to the next place and from the last one to the first of the next tile
     int to;                   // in a tile, bytes
+    int rows;                 // from the first place's row on that the matrix has
     bool packs;
   };
   /// Whether there are walks through tiles of this kind, where they are whole.
@@ -107,6 +108,7 @@ struct TileCopy {
     return source.packs || (!swizzled<Tile> && source.m.col_stride == 1);
   }
   /// Takes the walks to a tile and counts the whole ones from there on.
+  template <bool Whole>
   struct Start {
     int thread;
     Walk* walks;
@@ -117,25 +119,30 @@ struct TileCopy {
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& tile) const {
       using Places = TilePlaces<Tile>;
-      constexpr int rows = Tile::transposed ? Tile::cols : Tile::lines, depth = Tile::transposed ? Tile::lines : Tile::cols;
+      constexpr int rows = Tile::transposed ? Tile::cols : Tile::lines,
+                    depth = Tile::transposed ? Tile::lines : Tile::cols;
       MatrixStack const& m = source.m;
       int const r = Places::row(thread, source.packs), k = Places::col(thread, source.packs);
-      bool const runs = m.rows - row >= rows && follows<Tile>(source);
+      // What rows past the last hold goes to elements that are not stored; but a pack must not hang over.
+      bool const runs =
+          follows<Tile>(source) && (!Tile::transposed || !source.packs || m.rows - row >= rows || m.rows % pack == 0);
       std::int64_t const tiles = runs && m.cols > col ? (m.cols - col) / depth : 0;
       whole = tiles < whole ? static_cast<int>(tiles) : whole;
       Walk& walk = walks[factor++];
       walk.packs = source.packs;
+      walk.rows = held(m.rows - row, rows) - r;
       walk.next = reinterpret_cast<char const*>(static_cast<Element const*>(m.data) + m.offset(plane, row, col) +
                                                 r * m.row_stride + k * m.col_stride);
       walk.jump = size * Places::jump(m, source.packs);
-      asm volatile("" : "+l"(walk.jump));  // the compiler would compute it again for every copy
+      // The compiler would compute it again for every copy. Elsewhere there are no registers for it.
+      if constexpr (Whole) asm volatile("" : "+l"(walk.jump));
       walk.step = depth * size * m.col_stride - Places::count * walk.jump;
       Element const* const to = Tile::transposed ? tile.at(k, r) : tile.at(r, k);
       walk.to = static_cast<int>(reinterpret_cast<char const*>(to) - reinterpret_cast<char const*>(&tile));
     }
   };
-  /// Copies what belongs to step `i` of `Steps`, of a part of a tile, one of `Parts`.
-  template <int Parts, int Steps>
+  /// Copies what belongs to step `i` of `Steps`, of a part of a tile, one of `Parts`. `Whole`: in rows too.
+  template <int Parts, int Steps, bool Whole>
   struct Share {
     bool wanted;
     int part, i;
@@ -152,11 +159,11 @@ struct TileCopy {
 #pragma unroll
       for (int j = i * jumps / Steps; j < (i + 1) * jumps / Steps; ++j) {
         int const place = part * jumps + j;
-        ptx::copy_async_if<16>(wanted && walk.packs, to + place * Places::packs_pitch, walk.next);
+        ptx::copy_async_if<16>(wanted && walk.packs && (Whole || place * Places::packs_rows < walk.rows), to + place * Places::packs_pitch, walk.next);
         if constexpr (!swizzled<Tile>) {
 #pragma unroll
           for (int l = 0; l < Tile::lines; l += Places::lines)
-            ptx::copy_async_if<size>(wanted && !walk.packs, to + place * (Places::cols * size) + l * Tile::pitch * size,
+            ptx::copy_async_if<size>(wanted && !walk.packs && (Whole || place * Places::cols < walk.rows), to + place * (Places::cols * size) + l * Tile::pitch * size,
                                      walk.next + l * size);
         }
         walk.next += walk.jump;
@@ -199,6 +206,7 @@ struct TileCopy {
     static constexpr int count = Tile::lines / Packs::at_once;
     static_assert(count == Tile::cols / Across::cols);
     static constexpr int packs_pitch = Packs::at_once * Tile::pitch * size;  // bytes
+    static constexpr int packs_rows = 0;                                     // from one place to the next
     __device__ __forceinline__ static int row(int thread, bool packs) {
       return packs ? Packs::col(thread) : Across::col(thread);
     }
@@ -214,7 +222,7 @@ struct TileCopy {
     using Packs = PackPlace<Tile>;
     static constexpr int count = Tile::lines / Packs::at_once;
     static_assert(Packs::at_once % 8 == 0, "the swizzle of a place is that of the first");
-    static constexpr int packs_pitch = Packs::at_once * Tile::pitch;
+    static constexpr int packs_pitch = Packs::at_once * Tile::pitch, packs_rows = Tile::transposed ? 0 : Packs::at_once;
     __device__ __forceinline__ static int row(int thread, bool) {
       return Tile::transposed ? Packs::col(thread) : Packs::line(thread);
     }
