@@ -57,8 +57,8 @@ struct Atoms : Sizes {
     static constexpr int warp_m = M / Sizes::warp_rows, warp_n = N / Sizes::warp_cols;
     using Product = typename Kind::template Product<warp_m, warp_n>;
     Product product;
-    /// Fragments of a step that is multiplied while those of the next are on their way: a row of left ones is followed
-    /// by that of the next step as soon as it is done, of right ones there are two sets.
+    /// Fragments of a step that is multiplied while those of the next are on their way: two sets, or of left ones a
+    /// single one, each row of which is followed by that of the next step when it is done.
     typename Product::Lefts left[Product::left_sets];
     typename Product::Rights right[2];
 
@@ -94,17 +94,14 @@ struct Atoms : Sizes {
                                              bool add) const {
       multiply(a, b, acc, add, [](auto, int, auto, int) {});
     }
-    template <class Left_, class, class Acc>
-    static constexpr int parts() {
-      constexpr int steps = (Left_::transposed ? Left_::lines : Left_::cols) / Acc::Product::step;
-      return Acc::Product::unrolled_steps < steps ? steps / Acc::Product::unrolled_steps : 1;
-    }
     /// The last step of a stage stays in registers, to be multiplied while the first fragments of the next stage are on
-    /// their way: a warp that comes from the barrier has work at once. `under(parts, part, steps, i)` is
-    /// done beside step i of a part of the products.
+    /// their way: a warp that comes from the barrier has work at once. The products are a loop over `parts` of some
+    /// unrolled `steps`; under(parts, part, steps, i) is done beside step i. Returns `parts`.
+    /// An accumulator begins as zero, and a tile has one first product: there is nothing to do where none is added to.
+    /// A question in every step would be a place where all products before are waited for.
     template <int M, int N, int K, class Under>
-    __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
-                                             bool, Under const& under) const {
+    __device__ __forceinline__ auto multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool,
+                                             Under const& under) const {
       using Product = typename Accumulator<M, N>::Product;
       constexpr int steps = K / Product::step;
       static_assert(K % Product::step == 0 && steps % 2 == 0, "two sets of right fragments take turns");
@@ -117,13 +114,11 @@ struct Atoms : Sizes {
         for (int k = 0; k < chunk; ++k)
           advance(acc, loads, begin + k, k % 2,
                   [&] { under(Constant<steps / chunk>{}, begin / chunk, Constant<chunk>{}, k); });
+      return Constant<steps / chunk>{};
     }
     template <int Pending, int M, int N>
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
-      using Product = typename Accumulator<M, N>::Product;
-      if constexpr (Pending == 0) {
-        multiply_all(acc, acc.left[Product::left_sets - 1], acc.right[1]);
-      }
+      if constexpr (Pending == 0) multiply_all(acc, acc.left[Accumulator<M, N>::Product::left_sets - 1], acc.right[1]);
     }
     template <class Acc>
     __device__ __forceinline__ bool join(Acc&) const {

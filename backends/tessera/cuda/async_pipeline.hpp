@@ -7,15 +7,16 @@
 #include <tessera/cuda/async_atoms.hpp>
 #include <tessera/cuda/launch.hpp>
 
-// Ampere's pipeline: every warp runs the body; loads run up to `depth` steps ahead as asynchronous copies. One barrier
-// a step says both that a stage has landed and that the one before it is free to be given back. One stream so far:
-// copies complete in the order of their groups. Fragments take their scratch from the ring, when it is no longer used.
+// Ampere's pipeline: every warp runs the body; loads run up to `depth` - 1 steps ahead as asynchronous copies, issued
+// among the products of a step. One barrier a step says both that a stage has landed and that the one before it is
+// free. One stream so far: copies complete in the order of their groups. Fragments take their scratch from the ring,
+// when it is no longer used.
 namespace tessera::detail::async {
 
 template <class Kernel, class Atoms, class Stage, bool AllWhole>
 struct Stream {
   using Copy = typename Atoms::Copy;
-  static constexpr int factors = 2;
+  static constexpr int factors = 2;  // that a step loads
   Kernel const& kernel;
   typename Kernel::Tile const& tile;
   Stage* stage;
@@ -24,7 +25,7 @@ struct Stream {
   int whole = 0;           // of them, until tiles hang over an edge
   typename Copy::Walk walks[factors];
 
-  /// All stages but one.
+  /// Copies all stages but one.
   __device__ __forceinline__ void fill() {
 #pragma unroll 1
     for (; issued < Stage::depth - 1; ++issued) {
@@ -50,17 +51,20 @@ struct Stream {
   /// Under products: a share of the copies of a later step, into the stage that the step before has left.
   template <int Parts, int Steps>
   __device__ __forceinline__ void copy(int part, int i) {
-    kernel.load(typename Copy::template Share<Parts, Steps, AllWhole>{issued < whole, part, i, walks}, free(), tile, issued);
+    kernel.load(typename Copy::template Share<Parts, Steps, AllWhole>{issued < whole, part, i, walks}, free(), tile,
+                issued);
   }
-  /// Behind products: the same of tiles that are not whole.
+  /// Behind products: the same of tiles that are not whole along K, or of which nothing is contiguous. Where a thread
+  /// stands is computed anew: kept over the products, it takes registers that those need.
   template <int Parts>
   __device__ __forceinline__ void copy_rest() {
     if (!AllWhole && issued >= whole && issued < steps) {
-      int copier = thread;
-      // Addresses are computed anew for every step: kept over the products, they take registers that those need.
-      asm volatile("" : "+r"(copier));
+      int const copier = ptx::anew(static_cast<int>(threadIdx.y * 32 + threadIdx.x));
       __builtin_assume(copier >= 0 && copier < Atoms::team_threads);
-      kernel.load(Copy{copier}, free(), tile, issued);
+      if constexpr (Parts > 1)  // the tile too: the loop over parts needs the most registers
+        kernel.load(Copy{copier}, free(), kernel.tile(ptx::anew(static_cast<int>(blockIdx.x))), issued);
+      else
+        kernel.load(Copy{copier}, free(), tile, issued);
     }
     if constexpr (Parts > 1)
       for (auto& walk : walks) walk.next += walk.step;
@@ -76,10 +80,9 @@ struct CopyingMath : Atoms::Math {
 
   template <class Left, class Right, class Accumulator>
   __device__ __forceinline__ void multiply(Left const& a, Right const& b, Accumulator& acc, bool add) const {
-    Atoms::Math::multiply(a, b, acc, add, [&](auto parts, int part, auto steps, int i) {
-      stream.template copy<parts, steps>(part, i);
-    });
-    stream.template copy_rest<Atoms::Math::template parts<Left, Right, Accumulator>()>();
+    auto const parts = Atoms::Math::multiply(
+        a, b, acc, add, [&](auto count, int part, auto steps, int i) { stream.template copy<count, steps>(part, i); });
+    stream.template copy_rest<parts>();
   }
 };
 
@@ -100,7 +103,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>, AllWhole> {
     int const thread = team.team_rank() * 32 + threadIdx.x;
     auto const tile = kernel.tile(team.league_rank());
     Stream<Kernel, Atoms, Stage, AllWhole> stream{kernel, tile, stages, thread,
-                                        kernel.steps(static_cast<Stage const*>(nullptr), tile)};
+                                                  kernel.steps(static_cast<Stage const*>(nullptr), tile)};
     stream.fill();
     CopyingMath<Atoms, decltype(stream)> math{{thread, stages}, stream};
     kernel.body(math, tile, stream);
@@ -128,7 +131,8 @@ struct AsyncPipeline<Kokkos::Cuda> {
     using General = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
     using Whole = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, true>;
     if (kernel.whole_tiles)
-      launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), Whole::scratch_bytes, Whole{kernel});
+      launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), Whole::scratch_bytes,
+                                                        Whole{kernel});
     else
       launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), General::scratch_bytes,
                                                         General{kernel});

@@ -170,8 +170,12 @@ struct CoreProduct {
     float v[cols];
   };
 
-  __device__ __forceinline__ static int lane_row(int lane) { return lane_rows == 8 ? lane / 2 % 8 : lane % 2 + lane / 16 * 2; }
-  __device__ __forceinline__ static int lane_col(int lane) { return lane_rows == 8 ? lane % 2 + lane / 16 * 2 : lane / 2 % 8; }
+  __device__ __forceinline__ static int lane_row(int lane) {
+    return lane_rows == 8 ? lane / 2 % 8 : lane % 2 + lane / 16 * 2;
+  }
+  __device__ __forceinline__ static int lane_col(int lane) {
+    return lane_rows == 8 ? lane % 2 + lane / 16 * 2 : lane / 2 % 8;
+  }
 
   template <class F>
   __device__ __forceinline__ void for_each(int lane, F const& f) {
@@ -179,7 +183,8 @@ struct CoreProduct {
 #pragma unroll
     for (int i = 0; i < rows; ++i)
 #pragma unroll
-      for (int j = 0; j < cols; ++j) f(r[i][j], i / 4 * (4 * lane_rows) + row + i % 4, j / 4 * (4 * lane_cols) + col + j % 4);
+      for (int j = 0; j < cols; ++j)
+        f(r[i][j], i / 4 * (4 * lane_rows) + row + i % 4, j / 4 * (4 * lane_cols) + col + j % 4);
   }
   // Lines of a part are sorted so that lanes write neighbouring ones.
   static constexpr int parts = rows / 4, part_lines = 4 * lane_rows, run = 4;
@@ -188,7 +193,8 @@ struct CoreProduct {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
 #pragma unroll
-      for (int j = 0; j < cols; j += 4) f(&r[part * 4 + e][j], e * lane_rows + lane_row(lane), j * lane_cols + lane_col(lane) * 4);
+      for (int j = 0; j < cols; j += 4)
+        f(&r[part * 4 + e][j], e * lane_rows + lane_row(lane), j * lane_cols + lane_col(lane) * 4);
   }
   __device__ __forceinline__ static int row_of(int line) { return line % lane_rows * 4 + line / lane_rows; }
 

@@ -91,7 +91,9 @@ struct TileCopy {
   }
 
   template <class Tile>
-  static constexpr bool swizzled = requires { requires Tile::swizzled; };
+  static constexpr bool swizzled = requires {
+    requires Tile::swizzled;
+  };
 
   /// A thread's way through the tiles of one factor that are whole along K, step by step, in jumps from one place in a
   /// tile to the next: without branches, so that the compiler spreads the copies over the products of a step.
@@ -100,7 +102,6 @@ struct TileCopy {
     std::int64_t jump, step;  // bytes, to the next place and from the last one to the first of the next tile
     int to;                   // in a tile, bytes
     int rows;                 // from the first place's row on that the matrix has
-    bool packs;
   };
   /// Whether there are walks through tiles of this kind, where they are whole.
   template <class Tile>
@@ -129,7 +130,6 @@ struct TileCopy {
       std::int64_t const tiles = runs && m.cols > col ? (m.cols - col) / depth : 0;
       whole = tiles < whole ? static_cast<int>(tiles) : whole;
       Walk& walk = walks[factor++];
-      walk.packs = source.packs;
       walk.rows = held(m.rows - row, rows) - r;
       walk.next = reinterpret_cast<char const*>(static_cast<Element const*>(m.data) + m.offset(plane, row, col) +
                                                 r * m.row_stride + k * m.col_stride);
@@ -150,7 +150,8 @@ struct TileCopy {
     mutable int factor = 0;
 
     template <class Tile>
-    __device__ __forceinline__ void operator()(Source const&, Plane, std::int64_t, std::int64_t, Tile& tile) const {
+    __device__ __forceinline__ void operator()(Source const& source, Plane, std::int64_t, std::int64_t,
+                                               Tile& tile) const {
       using Places = TilePlaces<Tile>;
       constexpr int jumps = Places::count / Parts;
       static_assert(jumps * Parts == Places::count);
@@ -159,16 +160,17 @@ struct TileCopy {
 #pragma unroll
       for (int j = i * jumps / Steps; j < (i + 1) * jumps / Steps; ++j) {
         int const place = part * jumps + j;
-        ptx::copy_async_if<16>(wanted && walk.packs && (Whole || place * Places::packs_rows < walk.rows), to + place * Places::packs_pitch, walk.next);
+        ptx::copy_async_if<16>(wanted && source.packs && (Whole || place * Places::packs_rows < walk.rows),
+                               to + place * Places::packs_pitch, walk.next);
         if constexpr (!swizzled<Tile>) {
 #pragma unroll
           for (int l = 0; l < Tile::lines; l += Places::lines)
-            ptx::copy_async_if<size>(wanted && !walk.packs && (Whole || place * Places::cols < walk.rows), to + place * (Places::cols * size) + l * Tile::pitch * size,
-                                     walk.next + l * size);
+            ptx::copy_async_if<size>(wanted && !source.packs && (Whole || place * Places::cols < walk.rows),
+                                     to + place * (Places::cols * size) + l * Tile::pitch * size, walk.next + l * size);
         }
         walk.next += walk.jump;
       }
-      if constexpr (Parts == 1)  // else it is left to advance(): parts are counted in a loop
+      if constexpr (Parts == 1)  // else it is left to the stream: a loop over parts would ask in every one
         if (i == Steps - 1) walk.next += walk.step;
     }
   };
@@ -218,7 +220,8 @@ struct TileCopy {
     }
   };
   template <class Tile>
-  requires requires { requires Tile::swizzled; } struct TilePlaces<Tile> {
+  requires requires { requires Tile::swizzled; }
+  struct TilePlaces<Tile> {
     using Packs = PackPlace<Tile>;
     static constexpr int count = Tile::lines / Packs::at_once;
     static_assert(Packs::at_once % 8 == 0, "the swizzle of a place is that of the first");
