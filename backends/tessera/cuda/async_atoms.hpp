@@ -28,7 +28,7 @@ struct Atoms : Sizes {
   using Copy = TileCopy<Element, team_threads>;
   struct Target {
     MatrixStack m;
-    bool packs;  // four elements of a row can be stored at once
+    int at_once;  // elements of a row that can be stored at once
   };
 
   template <int M, int K>
@@ -47,7 +47,7 @@ struct Atoms : Sizes {
   }
   template <class>
   static Target target(MatrixStack const& m) {
-    return {m, stores_packs<4>(m)};
+    return {m, stored_at_once(m)};
   }
 
   struct Math;
@@ -68,6 +68,7 @@ struct Atoms : Sizes {
     static constexpr std::size_t scratch_bytes = sizeof(Compute) * warps * Product::part_lines * pitch;
     struct Lines {
       static constexpr int rows = Product::part_lines;
+      static constexpr bool in_order = false;
       __device__ __forceinline__ static int place(int line, int col) { return line * pitch + col; }
       __device__ __forceinline__ static int row(int line) { return Product::row_of(line); }
     };
@@ -169,7 +170,7 @@ struct Atoms : Sizes {
         __syncwarp();
         WarpLines<Compute, 4, 8, Product::part_lines, Acc::warp_n, Layout> const lines(
             memory, target.m, plane, row0 + row<M, N>() + part * Layout::rows, col0 + col<M, N>(), target.m.rows);
-        lines.store(beta, f, target.packs);
+        lines.template store<1>(Compute(1), beta, f, target.at_once, [](auto) {});
       }
     }
 

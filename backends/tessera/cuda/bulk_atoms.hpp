@@ -52,7 +52,7 @@ struct Atoms : Sizes {
     CUtensorMap map;      // for the staged store
     MatrixStack strides;  // for every other
     bool staged;          // may leave through the copy engine
-    bool packs;           // two neighbours of a row may be stored at once
+    int at_once;          // neighbours of a row that may be stored at once
   };
 
   /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
@@ -93,7 +93,7 @@ struct Atoms : Sizes {
   }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
-    Target t{{}, m, false, stores_packs<2>(m)};
+    Target t{{}, m, false, stored_at_once(m)};
     if constexpr (Sizes::staged_store) {
       t.staged = Accumulator::columns * size_of(m.type) % line_bytes == 0 && bulk_copyable(m);
       if (t.staged) t.map = tensor_map(m, 64);
@@ -238,6 +238,12 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
 #pragma unroll
       for (Compute& x : acc.r) x = 0;
+    }
+    /// Before a tile's first product. Every product names its accumulator as read: without this, what the tile before
+    /// left would count as in use through that tile's epilogue, which would have few registers.
+    template <int M, int N>
+    __device__ __forceinline__ void begin(Accumulator<M, N>& acc) const {
+      clear(acc);
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
@@ -434,6 +440,7 @@ struct Atoms : Sizes {
     template <int Width>
     struct Swizzled {
       static constexpr int rows = 16, width = Width;
+      static constexpr bool in_order = true;
       __device__ __forceinline__ static int place(int line, int col) {
         return line * width + (col ^ ((line & (width / 8 - 1)) << 3));
       }
@@ -452,23 +459,16 @@ struct Atoms : Sizes {
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
       row0 += (Acc::by_rows ? group * 64 : 0) + warp * Layout::rows;
       col0 += Acc::by_rows ? 0 : group * Acc::columns;
-#pragma unroll 1
-      for (int pass = 0; pass < passes; ++pass) {
-        __syncwarp();  // the columns before are stored
-        Compute const factor = ptx::anew(alpha);
+      WarpLines<Compute, 4, 16, Layout::rows, width, Layout> const lines(memory, target.strides, plane, row0, col0,
+                                                                         end);
+      auto const write = [&](auto pass) {
 #pragma unroll
-        for (int p = 0; p < passes; ++p)  // registers have no index
-          if (p == pass)
-#pragma unroll
-            for (int i = 0; i < width / 2; i += 2)
-              *reinterpret_cast<Pair<Compute>*>(memory +
-                                                Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
-                  factor * acc.r[p * width / 2 + i], factor * acc.r[p * width / 2 + i + 1]};
-        __syncwarp();
-        WarpLines<Compute, 2, std::is_same_v<Compute, float> ? 16 : 8, Layout::rows, width, Layout> const lines(
-            memory, target.strides, plane, row0, col0 + pass * width, end);
-        lines.store(beta, f, target.packs);
-      }
+        for (int i = 0; i < width / 2; i += 2)
+          *reinterpret_cast<Pair<Compute>*>(memory +
+                                            Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
+              acc.r[pass * width / 2 + i], acc.r[pass * width / 2 + i + 1]};
+      };
+      lines.template store<passes>(alpha, beta, f, target.at_once, write);
     }
     /// A line's worth of columns at a time, or two, into swizzled boxes, then a bulk store that runs on under the next
     /// tile's products.

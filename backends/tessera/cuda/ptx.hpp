@@ -228,6 +228,13 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return y;
 }
 
+/// 1 / x, relative error 2^-23, subnormal arguments and results flushed.
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 }  // namespace tessera::detail::ptx
 
 #endif

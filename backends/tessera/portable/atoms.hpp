@@ -9,15 +9,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/launch.hpp>
-
-// A fragment lives in registers only while every index into it is a constant: its loops must unroll on a GPU.
-#if defined(__CUDACC__)
-#define TESSERA_UNROLL _Pragma("unroll")
-#define TESSERA_UNROLL_8 _Pragma("unroll 8")
-#else
-#define TESSERA_UNROLL
-#define TESSERA_UNROLL_8
-#endif
+#include <tessera/unroll.hpp>
 
 // Plain loops over team scratch and registers: valid on any Kokkos backend and the reference for every other.
 // The threads of a team form a grid of thread_rows x thread_cols; thread (r, c) holds the elements of an accumulator

@@ -45,6 +45,7 @@ struct GemmStage {
 /// acc = the sum over the steps of a tile.
 template <class Math, class In, class Accumulator>
 KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumulator& acc) {
+  if constexpr (requires { math.begin(acc); }) math.begin(acc);
   for (int k = 0; k < steps; ++k) {
     auto const& s = in.acquire();
     math.multiply(s.a, s.b, acc, k > 0);

@@ -9,6 +9,7 @@
 #include <tessera/atoms.hpp>
 #include <tessera/detail/matrix.hpp>
 #include <tessera/epilogue.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
@@ -82,6 +83,38 @@ struct Finish {
     return x;
   }
 
+  /// The caller's epilogue for a tile of a plane, as the atoms call it. Its rows are counted from `first`.
+  struct Caller {
+    Finish const& finish;
+    Plane plane;
+    std::int64_t first;
+    epilogue::Gathered<Epilogue>& gathered;
+
+    KOKKOS_FORCEINLINE_FUNCTION Compute operator()(Compute x, std::int64_t row, std::int64_t col) const {
+      return finish.user(x, plane, row - first, col, gathered);
+    }
+    /// Many elements, as epilogue::read() and epilogue::apply_pack() have it.
+    template <int R, int N>
+    KOKKOS_FORCEINLINE_FUNCTION auto read(std::int64_t row, std::int64_t step, std::int64_t col) const {
+      return epilogue::read<R, N>(finish.epilogue, row - first, step, col);
+    }
+    template <int R, int N, class Read>
+    KOKKOS_FORCEINLINE_FUNCTION void pack(Compute (&x)[R][N], Read const& read, std::int64_t row, std::int64_t step,
+                                          std::int64_t col) const {
+      if constexpr (!epilogue::gathers<Epilogue> && requires { finish.epilogue(x[0][0], row, col, row); }) {
+        TESSERA_UNROLL
+        for (int i = 0; i < R; ++i) TESSERA_UNROLL
+        for (int j = 0; j < N; ++j) x[i][j] = (*this)(x[i][j], row + i * step, col + j);
+      } else {
+        epilogue::apply_pack(finish.epilogue, x, read, row - first, step, col, gathered);
+      }
+    }
+    template <int N>
+    KOKKOS_FORCEINLINE_FUNCTION bool aligned() const {
+      return epilogue::aligned<N>(finish.epilogue);
+    }
+  };
+
   /// Stores a tile of Rows x Cols whose first element is (row, col) of C and which may hang over its edges.
   template <int Rows, int Cols, class Math, class Accumulator, class Target>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Target const& target, Plane plane,
@@ -92,8 +125,7 @@ struct Finish {
     } else if constexpr (requires { math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{}); }) {
       if constexpr (own_epilogue<Epilogue>) {
         epilogue::Gathered<Epilogue> gathered{};
-        math.store_finished(acc, target, plane, row, col, alpha, beta,
-                            [&](Compute x, std::int64_t i, std::int64_t j) { return user(x, plane, i, j, gathered); });
+        math.store_finished(acc, target, plane, row, col, alpha, beta, Caller{*this, plane, 0, gathered});
         finish_gathering(gathered);
       } else {
         math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{});
@@ -113,9 +145,7 @@ struct Finish {
     Plane const whole{}, plane{0, block};
     if constexpr (own_epilogue<Epilogue>) {
       epilogue::Gathered<Epilogue> gathered{};
-      math.store_finished(
-          acc, target, whole, row, col, alpha, beta,
-          [&](Compute x, std::int64_t i, std::int64_t j) { return user(x, plane, i - first, j, gathered); }, end);
+      math.store_finished(acc, target, whole, row, col, alpha, beta, Caller{*this, plane, first, gathered}, end);
       finish_gathering(gathered);
     } else if (beta != Compute(0) || row + Rows > end) {
       math.store_finished(acc, target, whole, row, col, alpha, beta, Unchanged{}, end);

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENTARY_HPP
+#define TESSERA_ELEMENTARY_HPP
+
+#include <Kokkos_Core.hpp>
+
+#if defined(__CUDACC__)
+#include <tessera/cuda/ptx.hpp>
+#endif
+
+// Functions that a machine has in one instruction, where its library spends several on cases that its caller excludes.
+namespace tessera::detail {
+
+/// 2^x for -126 <= x < 128, relative error 2^-22.
+KOKKOS_FORCEINLINE_FUNCTION float exp2_approximate(float x) {
+#if defined(__CUDA_ARCH__)
+  return ptx::exp2_approximate(x);
+#else
+  return Kokkos::exp2(x);
+#endif
+}
+
+/// 1 / x for 2^-126 <= |x| <= 2^126, relative error 2^-23.
+KOKKOS_FORCEINLINE_FUNCTION float reciprocal_approximate(float x) {
+#if defined(__CUDA_ARCH__)
+  return ptx::reciprocal_approximate(x);
+#else
+  return 1.0f / x;
+#endif
+}
+
+/// The larger of a and b; a where b is NaN, b where a is.
+KOKKOS_FORCEINLINE_FUNCTION float larger(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return fmaxf(a, b);
+#else
+  return b > a || a != a ? b : a;  // SIMD code, which the C library's fmax is not
+#endif
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,15 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_UNROLL_HPP
+#define TESSERA_UNROLL_HPP
+
+// A fragment lives in registers only while every index into it is a constant: its loops must unroll on a GPU.
+#if defined(__CUDACC__)
+#define TESSERA_UNROLL _Pragma("unroll")
+#define TESSERA_UNROLL_8 _Pragma("unroll 8")
+#else
+#define TESSERA_UNROLL
+#define TESSERA_UNROLL_8
+#endif
+
+#endif
