@@ -54,6 +54,7 @@ struct GemmPlan {
   int tile_m = 1, tile_n = 1, tile_k = 1;  ///< elements of C a team, and steps of K
   int slices = 1;                          ///< teams that share a tile along K
   int multicast = 1;                       ///< teams that load tiles of op(B) together
+  bool ping_pong = false;                  ///< hopper: each half of a team has a tile of its own
   bool fast_accumulation = false;          ///< hopper: what the options permit
   int stages = 0;                          ///< depth of the ring that feeds the mainloop
   int team_threads = 1;

@@ -34,9 +34,10 @@ namespace {
 
 /// Without the reason.
 std::string configuration(GemmPlan const& plan) {
-  char text[208], teams[24] = "";
+  char text[208], teams[32] = "";
   if (plan.slices > 1) std::snprintf(teams, sizeof(teams), " in %d slices", plan.slices);
   if (plan.multicast > 1) std::snprintf(teams, sizeof(teams), " in teams of %d", plan.multicast);
+  if (plan.ping_pong) std::snprintf(teams, sizeof(teams), " in ping-pong");
   std::snprintf(text, sizeof(text), "%s %dx%dx%d%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
                 name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, teams, plan.stages, plan.team_threads,
                 plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());

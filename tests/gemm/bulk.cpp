@@ -4,6 +4,10 @@
 // What prepares a product for the bulk pipeline: portable code, though only Hopper runs the product itself.
 #include <tessera/gemm.hpp>
 
+#include <algorithm>
+#include <climits>
+#include <vector>
+
 #include "support/support.hpp"
 
 using namespace tessera;
@@ -33,7 +37,8 @@ GemmProblem product(Scalar type, std::int64_t m, std::int64_t n, std::int64_t k)
 
 std::string choice(GemmProblem const& p, GemmOptions const& options = {}, bool own_epilogue = false) {
   auto const c = detail::choose_gemm_bulk(p, options, 132, own_epilogue);  // multiprocessors of an H200
-  return std::to_string(c.rows) + "x" + std::to_string(c.columns) + "/" + std::to_string(c.slices);
+  return std::to_string(c.rows) + "x" + std::to_string(c.columns) +
+         (c.ping_pong ? "p" : "/" + std::to_string(c.slices));
 }
 
 /// Repacks a stack of `T` given by its strides, and compares it with the elements one by one.
@@ -117,30 +122,60 @@ TEST_CASE("what the copy engine reads where it lies, and what is repacked") {
 }
 
 TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
-  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x256/1");
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x192p");  // in ping-pong
+  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1");
   CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x256/1");
-  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128p");
+  CHECK(choice(product(Scalar::bf16, 4097, 1280, 5120)) == "128x160p");  // two waves, both full
   CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64/1");
   CHECK(choice(product(Scalar::fp32, 512, 512, 512)) == "64x128/1");
-  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128/1");
+  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128p");
   CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
   CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64/1");
   CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x128/3");
 
   // What is promoted takes registers: of 256 columns one half after the other.
-  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x192/1");
-  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x256/1");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x128/1");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x192p");
+  CHECK(choice(product(Scalar::e4m3, 4096, 4096, 4096), {.fast_accumulation = true}) == "128x256/1");
 
-  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {.tile_m = 64}) == "64x128/1");
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {.tile_m = 64}) == "64x128p");
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x128/2");
   CHECK(choice(product(Scalar::bf16, 512, 512, 64), {.slices = 2}) == "0x0/1");  // one step cannot be shared
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.tile_m = 32}) == "0x0/1");
   GemmProblem across = product(Scalar::bf16, 512, 512, 512);
   across.b = matrix(Scalar::bf16, 512, 512, 1, 512);
-  CHECK(choice(across, {.tile_n = 192}) == "0x0/1");
+  CHECK(choice(across, {.tile_n = 192}) == "128x192p");
+  CHECK(choice(across, {.tile_n = 160}) == "0x0/1");
 
   // Fewer kernels for who compiles them.
-  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {}, true) == "128x256/1");
-  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192), {}, true) == "128x256/2");
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {}, true) == "128x192p");
+  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096), {}, true) == "128x128p");
+  CHECK(choice(product(Scalar::bf16, 64, 8192, 8192), {}, true) == "64x128/2");
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x256/1");
+}
+
+TEST_CASE("a divisor divides as the machine does, and every tile comes once") {
+  for (int d : {0, 1, 2, 3, 7, 16, 132, 1000, 65535, 1 << 20, INT_MAX}) {
+    detail::Divisor const divisor(d);
+    int const by = std::max(d, 1);
+    CHECK(divisor.value() == by);
+    for (int n : {0, 1, by - 1, by, INT_MAX / by * by - 1, INT_MAX / by * by, INT_MAX - 1, INT_MAX})
+      CHECK(n / divisor == n / by);
+    for (int n = 0; n < 5000; ++n)
+      if (n / divisor != n / by) CHECK(n / divisor == n / by);
+  }
+  for (int rows : {1, 5, 16, 17, 40, 48})
+    for (int cols : {1, 7, 33}) {
+      std::vector<int> all(rows * cols), by_columns(rows * cols);
+      detail::TileOrder const order(rows, cols);
+      detail::TileOrderOfColumns const of_columns(cols);
+      for (int r = 0; r < rows * cols; ++r) {
+        detail::TilePlace const one = order(r), other = of_columns(r, rows);
+        ++all.at(one.row * cols + one.col);
+        ++by_columns.at(other.row * cols + other.col);
+      }
+      CHECK(all == std::vector<int>(all.size(), 1));
+      CHECK(by_columns == all);
+    }
 }

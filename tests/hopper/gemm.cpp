@@ -79,12 +79,18 @@ GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
   options.tile_m = m, options.tile_n = n, options.slices = slices;
   return options;
 }
-std::vector<GemmOptions> all_tiles(GemmOptions const& options) {
+/// Every kernel there is for factors of T.
+template <class T>
+std::vector<GemmOptions> all_tiles(GemmOptions const& options, bool across = false) {
+  constexpr detail::BulkSum sum = detail::bulk_sum(scalar_of<T>, scalar_of<T>);
   std::vector<GemmOptions> all;
-  for (auto [m, n, most] :
-       {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)}) {
-    for (int slices = 1; slices <= most; ++slices) all.push_back(with_tile(options, m, n, slices));
-    all.push_back(with_tile(options, m, n, 1));
+  for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
+    bool const promoted = detail::gemm_bulk_promotes(sum, tile, options.fast_accumulation);
+    if (!detail::has_gemm_bulk_tile(tile, sizeof(T), across, promoted, false)) continue;
+    for (int slices = 1; slices <= tile.max_slices; ++slices)
+      all.push_back(with_tile(options, tile.rows, tile.columns, slices));
+    if (tile.ping_pong) continue;
+    all.push_back(with_tile(options, tile.rows, tile.columns, 1));
     all.back().multicast = 2;
   }
   return all;
@@ -99,11 +105,18 @@ TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tile
 }
 
 TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
-  for (GemmOptions const& options : all_tiles(hopper))
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper))
     for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}}) {
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
       check_product<fp16_t, fp16_t, float>(s, options);
     }
+}
+
+TEST_CASE("the halves of a team take turns over many tiles") {
+  for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
+    if (tile.ping_pong)
+      for (Size s : {Size{3000, 2600, 72}, Size{2300, 2104, 264}})
+        check_product<bf16_t, bf16_t, bf16_t>(s, with_tile(hopper, tile.rows, tile.columns, 1));
 }
 
 TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {
@@ -121,7 +134,7 @@ TEST_CASE("the hopper pipeline repeats its bits") {
   int const m = 200, n = 304, k = 1024;
   Matrix a("A", m, k), b("B", n, k), c("C", m, n);
   fill(a, uniform<bf16_t>(a.size(), 1)), fill(b, uniform<bf16_t>(b.size(), 2));
-  for (GemmOptions const& options : all_tiles(hopper)) {
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper)) {
     gemm(Exec{}, 1, a, b, 0, c, options);
     auto const first = values(c);
     for (int i = 0; i < 3; ++i) {
@@ -133,9 +146,8 @@ TEST_CASE("the hopper pipeline repeats its bits") {
 }
 
 TEST_CASE_TEMPLATE("the hopper pipeline takes factors contiguous along either index", T, bf16_t, fp16_t) {
-  for (GemmOptions const& options : all_tiles(hopper))
+  for (GemmOptions const& options : all_tiles<T>(hopper, true))
     for (Size s : {Size{200, 304, 232}, Size{64, 128, 264}}) {
-      if (options.tile_n == 192) continue;  // for factors along K alone
       check_product<T, T, T, LayoutLeft, LayoutRight>(s, options);
       check_product<T, T, T, LayoutRight, LayoutLeft>(s, options);
       check_product<T, T, T, LayoutLeft, LayoutLeft>(s, options, 0.5);
@@ -153,15 +165,16 @@ TEST_CASE_TEMPLATE("the hopper pipeline takes any address and leading dimension 
       check_product<T, T, T, LayoutLeft, LayoutRight>(s, hopper, 0, pad, begin);
       check_product<T, T, T, LayoutLeft, LayoutLeft>(s, hopper, 0, pad, begin);
     }
-  for (GemmOptions const& options : all_tiles(hopper))
+  for (GemmOptions const& options : all_tiles<T>(hopper))
     if (options.tile_n < 256 || sizeof(T) > 1) check_product<T, T, T>({255, 517, 600}, options, 0, 3, 1);
 }
 
 TEST_CASE("the hopper pipeline stores any type, with any strides") {
   for (Size s : {Size{200, 304, 136}, Size{129, 257, 72}})
-    for (auto [m, n] : {std::pair(128, 256), std::pair(64, 128)}) {
+    for (auto [m, n] : {std::pair(128, 256), std::pair(128, 192), std::pair(128, 160), std::pair(64, 128)}) {
       GemmOptions const options = with_tile(hopper, m, n, 1);
       check_product<bf16_t, bf16_t, float>(s, options, 0.5);
+      check_product<bf16_t, bf16_t, float>(s, options);
       check_product<bf16_t, bf16_t, fp16_t>(s, options);
       check_product<bf16_t, bf16_t, e4m3_t>(s, options);
       check_product<fp16_t, fp16_t, e5m2_t>(s, options);
@@ -196,7 +209,7 @@ TEST_CASE("the hopper pipeline multiplies integers with every tile and number of
   ViewOf<Exec, std::int32_t**> c("C", m, n), expected("C", m, n);
   fill(a, uniform<std::int8_t>(a.size(), 1, -129, 128)), fill(b, uniform<std::int8_t>(b.size(), 2, -129, 128));
   gemm(Exec{}, 1, a, b, 0, expected, {.op_b = Op::transpose, .algorithm = Algorithm::coalesced});
-  for (GemmOptions const& options : all_tiles(hopper)) {
+  for (GemmOptions const& options : all_tiles<std::int8_t>(hopper)) {
     poison(c);
     gemm(Exec{}, 1, a, b, 0, c, options);
     CHECK(values(c) == values(expected));
@@ -213,17 +226,15 @@ TEST_CASE("the hopper pipeline multiplies 8-bit types with each other") {
       check_product<e5m2_t, e4m3_t, fp16_t>(s, options);
       check_product<e5m2_t, e4m3_t, e4m3_t>(s, options, 1);
     }
-    for (auto [m, n, most] :
-         {std::tuple(128, 256, 2), std::tuple(128, 192, 2), std::tuple(128, 128, 4), std::tuple(64, 128, 4)})
-      for (int slices = 1; slices <= most; ++slices)
-        check_product<e4m3_t, e4m3_t, bf16_t>({200, 304, 528}, with_tile(options, m, n, slices));
+    for (GemmOptions const& tile : all_tiles<e4m3_t>(options))
+      check_product<e4m3_t, e4m3_t, bf16_t>({200, 304, 528}, tile);
   }
 }
 
 TEST_CASE("the hopper pipeline rounds fp32 factors to tf32 where that is allowed") {
   GemmOptions options = hopper;
   options.allow_tf32 = true;
-  for (GemmOptions const& tile : all_tiles(options))
+  for (GemmOptions const& tile : all_tiles<float>(options))
     for (Size s : {Size{200, 304, 132}, Size{64, 4, 256}}) check_product<float, float, float>(s, tile, 0.5);
   check_product<float, float, bf16_t>({129, 256, 100}, options);
   check_product<float, float, float>({129, 255, 99}, options, 0, 1, 1);

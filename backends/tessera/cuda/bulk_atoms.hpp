@@ -13,7 +13,8 @@
 #include <tessera/cuda/wgmma.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
-// accumulators in the registers of two consumer warpgroups, 64 rows each, or the same 64 rows and half of the columns.
+// accumulators in the registers of two consumer warpgroups: 64 rows each, the same 64 rows and half of the columns, or,
+// in ping-pong, a tile each.
 namespace tessera::detail::bulk {
 
 inline constexpr int warpgroup = 128, consumers = 2;
@@ -95,32 +96,40 @@ struct Atoms : Sizes {
   static Target target(MatrixStack const& m) {
     Target t{{}, m, false, stored_at_once(m)};
     if constexpr (Sizes::staged_store) {
-      t.staged = Accumulator::columns * size_of(m.type) % line_bytes == 0 && bulk_copyable(m);
-      if (t.staged) t.map = tensor_map(m, 64);
+      int const line = store_line<Accumulator>(static_cast<int>(size_of(m.type)));
+      t.staged = line > 0 && bulk_copyable(m);
+      if (t.staged) t.map = tensor_map(m, 64, line);
     }
     return t;
   }
 
-  /// Whether the columns of a consumer are whole lines of T.
-  template <class T, class Accumulator>
-  static constexpr bool fills_lines = Accumulator::columns * sizeof(T) % line_bytes == 0;
+  /// Bytes of the lines that the columns of a consumer fill, of elements of that size; 0: they fill none.
+  template <class Accumulator>
+  static constexpr int store_line(int element_bytes) {
+    int const bytes = Accumulator::columns * element_bytes;
+    return bytes % line_bytes == 0 ? line_bytes : (bytes % 64 == 0 ? 64 : 0);
+  }
 
   struct Math;
 
   template <int M, int N>
   struct Accumulator {
     static constexpr std::size_t scratch_bytes = 0;
-    static constexpr bool by_rows = M == 64 * consumers;  // else consumers share the columns
-    static_assert(by_rows || M == 64);
-    static constexpr int columns = by_rows ? N : N / consumers;
-    Compute r[columns / 2];  // 64 rows: 8-column groups of four elements, two in each of two rows
+    static constexpr bool by_rows = Sizes::ping_pong || M == 64 * consumers;  // else consumers share the columns
+    static constexpr int blocks = Sizes::ping_pong ? M / 64 : 1, columns = by_rows ? N : N / consumers;
+    static_assert(M == 64 * blocks * (by_rows && !Sizes::ping_pong ? consumers : 1));
+    Compute r[blocks][columns / 2];  // of 64 rows: 8-column groups of four elements, two in each of two rows
     __device__ __forceinline__ explicit Accumulator(Math&) {}
   };
   template <int M, class T = Compute>
   struct RowValues {
     static constexpr std::size_t scratch_bytes = 0;
-    T v[2];  // of the two rows this thread has a part in, the same in the four threads that share them
-    __device__ __forceinline__ explicit RowValues(Math&, T start = {}) : v{start, start} {}
+    static constexpr int blocks = Accumulator<M, 64>::blocks;
+    T v[2 * blocks];  // of the rows this thread has a part in, the same in the four threads that share them
+    __device__ __forceinline__ explicit RowValues(Math&, T start = {}) {
+#pragma unroll
+      for (T& x : v) x = start;
+    }
   };
   template <int M, int K>
   struct Rounded {
@@ -173,58 +182,69 @@ struct Atoms : Sizes {
   using Staging = std::uint16_t[2][64][64];
 
   struct Math {
-    int group, thread;  // of this consumer warpgroup, of this thread in it
+    int group, warp, thread;  // of this consumer warpgroup, of this warp and of this thread in it
     Staging* staging;
     uint4* exchange;        // the ring, for what other teams send when it is idle
     std::uint64_t* joined;  // completes when they have
     int slices;             // teams that share a tile along K
 
-    /// Where element i of a thread's share lies in an (M, N) tile.
+    /// Where this consumer's share of an (M, N) tile begins.
     template <int M, int N>
-    __device__ __forceinline__ int row(int i) const {
-      return (Accumulator<M, N>::by_rows ? group * 64 : 0) + thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
+    __device__ __forceinline__ int row() const {
+      return Accumulator<M, N>::by_rows && !Sizes::ping_pong ? group * 64 : 0;
+    }
+    template <int M, int N>
+    __device__ __forceinline__ int col() const {
+      return Accumulator<M, N>::by_rows ? 0 : group * Accumulator<M, N>::columns;
+    }
+    /// Where element i of a thread's part of a block of it lies in the tile.
+    template <int M, int N>
+    __device__ __forceinline__ int row(int i, int block = 0) const {
+      return row<M, N>() + block * 64 + thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
     }
     template <int M, int N>
     __device__ __forceinline__ int col(int i) const {
-      return (Accumulator<M, N>::by_rows ? 0 : group * Accumulator<M, N>::columns) + thread % 4 * 2 + i / 4 * 8 + i % 2;
+      return col<M, N>() + thread % 4 * 2 + i / 4 * 8 + i % 2;
     }
 
     /// With the P columns of b from `col` on.
     template <int M, int N, int P, int K>
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, P>& acc,
                                              bool add, int col = 0) const {
-      constexpr bool by_rows = Accumulator<M, P>::by_rows;
-      int const left = by_rows ? group : 0, right = col + (by_rows ? 0 : group * Accumulator<M, P>::columns);
-      ptx::pin(acc.r);
+      int const left = row<M, P>(), right = col + this->col<M, P>();
+      pin(acc);
       ptx::wgmma_fence();
       constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // 32 bytes of K each
 #pragma unroll
       for (int k = 0; k < steps; ++k)
-        ptx::wgmma(Factor<Element>{}, Factor<RightElement>{}, ptx::Across<Sizes::left_across, Sizes::right_across>{},
-                   acc.r, factor<Sizes::left_across>(a, left * 64, k), factor<Sizes::right_across>(b, right, k),
-                   add || k > 0);
+#pragma unroll
+        for (int block = 0; block < Accumulator<M, P>::blocks; ++block)
+          ptx::wgmma(Factor<Element>{}, Factor<RightElement>{}, ptx::Across<Sizes::left_across, Sizes::right_across>{},
+                     acc.r[block], factor<Sizes::left_across>(a, left + block * 64, k),
+                     factor<Sizes::right_across>(b, right, k), add || k > 0);
       ptx::wgmma_commit();
     }
     template <int M, int N, int K>
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
                                              Accumulator<M, N>& acc, bool add) const {
-      ptx::pin(acc.r);
+      pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < K / 16; ++k)  // 16 rows are 2048 bytes
-        ptx::wgmma(Factor<Element>{}, acc.r, a.r[k], ptx::wgmma_descriptor(b.v, K * 128) + k * 128, add || k > 0);
+        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k],
+                   ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128), add || k > 0);
       ptx::wgmma_commit();
     }
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_all_but(Acc& acc) const {
       ptx::wgmma_wait<Pending>();
-      if constexpr (Pending == 0 || Sizes::take_turns) ptx::pin(acc.r);
+      if constexpr (Pending == 0 || Sizes::take_turns) pin(acc);
     }
     /// The products in acc are done, `Pending` newer ones of others need not be.
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_for(Acc& acc) const {
       ptx::wgmma_wait<Pending>();
-      ptx::pin(acc.r);
+      pin(acc);
     }
     /// The two consumers take turns at the tensor cores: one multiplies while the other does its row work.
     template <class F>
@@ -237,7 +257,9 @@ struct Atoms : Sizes {
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
 #pragma unroll
-      for (Compute& x : acc.r) x = 0;
+      for (auto& block : acc.r)
+#pragma unroll
+        for (Compute& x : block) x = 0;
     }
     /// Before a tile's first product. Every product names its accumulator as read: without this, what the tile before
     /// left would count as in use through that tile's epilogue, which would have few registers.
@@ -248,17 +270,21 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) {
-        // What f reads is on its way for so many elements at a time: for all of them there are not registers enough.
-        if (i % 32 == 0) ptx::keep_order();
-        f(acc.r[i], row<M, N>(i), col<M, N>(i));
-      }
+      for (int block = 0; block < Accumulator<M, N>::blocks; ++block)
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i) {
+          // What f reads is on its way for so many elements at a time: for all of them there are not registers enough.
+          if (i % 32 == 0) ptx::keep_order();
+          f(acc.r[block][i], row<M, N>(i, block), col<M, N>(i));
+        }
     }
     /// to += from, in the columns of `to` from Col on
     template <int Col, int M, int P, int N>
     __device__ __forceinline__ void add(Accumulator<M, P> const& from, Accumulator<M, N>& to) const {
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, P>::columns / 2; ++i) to.r[Col / 2 + i] += from.r[i];
+      for (int block = 0; block < Accumulator<M, P>::blocks; ++block)
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, P>::columns / 2; ++i) to.r[block][Col / 2 + i] += from.r[block][i];
     }
     /// to(i, j) += from(i, j - Col) * rows(i) * cols[j / 64], in the columns of `to` from Col on
     template <int Col, int M, int P, int N>
@@ -270,13 +296,15 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int g = 0; g < groups; ++g)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
+        for (int h = 0; h < 2 * Acc::blocks; ++h) {
           Compute const col = Acc::by_rows || group == 0 ? cols[first + g] : cols[N / 64 - groups + g];
           Compute const scale = rows.v[h] * col;
+          auto const& part = from.r[h / 2];
+          auto& sum = to.r[h / 2];
 #pragma unroll
-          for (int i = g * 32 + h * 2; i < (g + 1) * 32; i += 4) {
-            to.r[Col / 2 + i] += from.r[i] * scale;
-            to.r[Col / 2 + i + 1] += from.r[i + 1] * scale;
+          for (int i = g * 32 + h % 2 * 2; i < (g + 1) * 32; i += 4) {
+            sum[Col / 2 + i] += part[i] * scale;
+            sum[Col / 2 + i + 1] += part[i + 1] * scale;
           }
         }
     }
@@ -284,7 +312,8 @@ struct Atoms : Sizes {
     /// there.
     template <int M, int N>
     __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
-      if (slices == 1) return true;
+      if (Sizes::ping_pong || slices == 1) return true;
+      auto& r = acc.r[0];
       constexpr int packs = Accumulator<M, N>::columns / 8, threads = consumers * warpgroup;
       int const rank = ptx::cluster_rank(), at = group * warpgroup + thread;
       if (rank == 0 && at == 0)
@@ -296,9 +325,8 @@ struct Atoms : Sizes {
                                  static_cast<std::uint32_t>((rank - 1) * packs * threads + at) * 16;
 #pragma unroll
         for (int i = 0; i < packs; ++i)
-          ptx::cluster_store(
-              to + i * threads * 16, barrier,
-              {bits(acc.r[4 * i]), bits(acc.r[4 * i + 1]), bits(acc.r[4 * i + 2]), bits(acc.r[4 * i + 3])});
+          ptx::cluster_store(to + i * threads * 16, barrier,
+                             {bits(r[4 * i]), bits(r[4 * i + 1]), bits(r[4 * i + 2]), bits(r[4 * i + 3])});
         return false;
       }
       ptx::barrier_wait(joined, 0);  // a team of a shared tile works on no other: it is the barrier's first phase
@@ -306,28 +334,28 @@ struct Atoms : Sizes {
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
           uint4 const x = exchange[(other * packs + i) * threads + at];
-          acc.r[4 * i] += Kokkos::bit_cast<Compute>(x.x);
-          acc.r[4 * i + 1] += Kokkos::bit_cast<Compute>(x.y);
-          acc.r[4 * i + 2] += Kokkos::bit_cast<Compute>(x.z);
-          acc.r[4 * i + 3] += Kokkos::bit_cast<Compute>(x.w);
+          r[4 * i] += Kokkos::bit_cast<Compute>(x.x);
+          r[4 * i + 1] += Kokkos::bit_cast<Compute>(x.y);
+          r[4 * i + 2] += Kokkos::bit_cast<Compute>(x.z);
+          r[4 * i + 3] += Kokkos::bit_cast<Compute>(x.w);
         }
       return true;
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) f(acc.r[i], rows.v[i % 4 / 2]);
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2]);
     }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) f(first.v[h], rest.v[h]...);
+      for (int h = 0; h < 2 * RowValues<M>::blocks; ++h) f(first.v[h], rest.v[h]...);
     }
     /// f(value, row) by every thread that has a part in the row
     template <int M, class T, class F>
     __device__ __forceinline__ void each_row(RowValues<M, T>& rows, F const& f) const {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) f(rows.v[h], row<M, 128>(h * 2));
+      for (int h = 0; h < 2 * RowValues<M>::blocks; ++h) f(rows.v[h], row<M, 128>(h % 2 * 2, h / 2));
     }
     template <int M, class F>
     __device__ __forceinline__ void once_per_row(RowValues<M> const& rows, F const& f) const {
@@ -341,7 +369,7 @@ struct Atoms : Sizes {
       for (int h = 0; h < 2; ++h) {
         float m = rows.v[h];
 #pragma unroll
-        for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[i], acc.r[i + 1]));
+        for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
       }
@@ -352,7 +380,7 @@ struct Atoms : Sizes {
       for (int h = 0; h < 2; ++h) {
         float sum = 0;
 #pragma unroll
-        for (int i = h * 2; i < N / 2; i += 4) sum += acc.r[i] + acc.r[i + 1];
+        for (int i = h * 2; i < N / 2; i += 4) sum += acc.r[0][i] + acc.r[0][i + 1];
         rows.v[h] += sum;
       }
     }
@@ -369,7 +397,7 @@ struct Atoms : Sizes {
     template <int M, int K>
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
 #pragma unroll
-      for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(from.r[i * 2], from.r[i * 2 + 1]);
+      for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(from.r[0][i * 2], from.r[0][i * 2 + 1]);
     }
 
     template <int M, int N>
@@ -381,7 +409,7 @@ struct Atoms : Sizes {
         int const row = static_cast<int>(row0), col = static_cast<int>(col0);
         visit_scalar<Compute>(target.strides.type, [&](auto tag) {
           using T = typename decltype(tag)::type;
-          if constexpr (fills_lines<T, Accumulator<M, N>>) store_bulk<T>(acc, target, plane, row, col);
+          if constexpr (store_line<Accumulator<M, N>>(sizeof(T)) > 0) store_bulk<T>(acc, target, plane, row, col);
         });
       } else {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, target.strides.rows);
@@ -400,21 +428,28 @@ struct Atoms : Sizes {
                                                    F const& f) const {
       store_lines(acc, target, plane, row0, col0, alpha, beta, f, target.strides.rows);
     }
-    /// Stores still under way are done: before the team ends.
+    /// Stores still under way have read this team's memory: it may end. They are done before the grid is.
     __device__ __forceinline__ void drain() const {
       if constexpr (Sizes::staged_store)
-        if (thread == 0) ptx::bulk_wait();
+        if (warp == 0 && ptx::lane() == 0) ptx::bulk_wait_read();
     }
 
    private:
+    template <class Acc>
+    __device__ __forceinline__ static void pin(Acc& acc) {
+#pragma unroll
+      for (auto& block : acc.r) ptx::pin(block);
+    }
     __device__ __forceinline__ static std::uint32_t bits(Compute x) { return Kokkos::bit_cast<std::uint32_t>(x); }
     /// Step k of a factor from its line (or, across, column) `first` on.
     template <bool IsAcross, class Tile>
     __device__ __forceinline__ static std::uint64_t factor(Tile const& tile, int first, int k) {
+      std::uint32_t const address = ptx::shared_address(tile.v);
       if constexpr (IsAcross)  // a step is 16 lines
-        return ptx::wgmma_descriptor(tile.v[first / line], Tile::lines * line_bytes) + k * (16 * line_bytes / 16);
+        return ptx::wgmma_descriptor(address + first / line * (Tile::lines * line_bytes), Tile::lines * line_bytes,
+                                     k * (16 * line_bytes / 16));
       else
-        return ptx::wgmma_descriptor(tile.v[k / 4][first], 16) + k % 4 * 2;  // in units of 16 bytes
+        return ptx::wgmma_descriptor(address + (k / 4 * Tile::lines + first) * line_bytes, 16, k % 4 * 2);
     }
     /// Straight from registers, two columns at a time: bf16, columns in aligned pairs.
     template <int M, int N>
@@ -431,7 +466,7 @@ struct Atoms : Sizes {
         for (int i = h * 2; i < N / 2; i += 4) {
           int const c = col<M, N>(i);
           if (inside && c < cols)
-            *reinterpret_cast<Pair<bf16_t>*>(first + c) = rounded_pair<bf16_t>(acc.r[i], acc.r[i + 1]);
+            *reinterpret_cast<Pair<bf16_t>*>(first + c) = rounded_pair<bf16_t>(acc.r[0][i], acc.r[0][i + 1]);
         }
       }
     }
@@ -454,69 +489,82 @@ struct Atoms : Sizes {
       using Acc = Accumulator<M, N>;
       using Layout = Swizzled<Acc::columns % 64 == 0 ? 64 : 32>;
       constexpr int width = Layout::width, passes = Acc::columns / width;
+      constexpr int at_once = Acc::blocks * Acc::columns > 320 ? 4 : 16;  // elements that there are registers for
       static_assert(Acc::columns % width == 0);
-      int const at = ptx::anew(thread), lane = at % 32, warp = at / 32;  // no address is kept through the products
+      int const lane = ptx::lane();  // no address is kept through the products
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
-      row0 += (Acc::by_rows ? group * 64 : 0) + warp * Layout::rows;
-      col0 += Acc::by_rows ? 0 : group * Acc::columns;
-      WarpLines<Compute, 4, 16, Layout::rows, width, Layout> const lines(memory, target.strides, plane, row0, col0,
-                                                                         end);
-      auto const write = [&](auto pass) {
+      row0 += row<M, N>() + warp * Layout::rows;
+      col0 += col<M, N>();
+#pragma unroll 1
+      for (int block = 0; block < Acc::blocks; ++block) {
+        WarpLines<Compute, 4, at_once, Layout::rows, width, Layout> const lines(memory, target.strides, plane,
+                                                                                row0 + block * 64, col0, end);
+        auto const write = [&](auto pass) {
 #pragma unroll
-        for (int i = 0; i < width / 2; i += 2)
-          *reinterpret_cast<Pair<Compute>*>(memory +
-                                            Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
-              acc.r[pass * width / 2 + i], acc.r[pass * width / 2 + i + 1]};
-      };
-      lines.template store<passes>(alpha, beta, f, target.at_once, write);
+          for (int b = 0; b < Acc::blocks; ++b)  // registers have no index
+            if (b == block)
+#pragma unroll
+              for (int i = 0; i < width / 2; i += 2)
+                *reinterpret_cast<Pair<Compute>*>(memory +
+                                                  Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
+                    acc.r[b][pass * width / 2 + i], acc.r[b][pass * width / 2 + i + 1]};
+        };
+        lines.template store<passes>(alpha, beta, f, target.at_once, write);
+        __syncwarp();  // the lines are read
+      }
     }
     /// A line's worth of columns at a time, or two, into swizzled boxes, then a bulk store that runs on under the next
     /// tile's products.
     template <class T, int M, int N>
     __device__ __forceinline__ void store_bulk(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                                int row0, int col0) const {
-      constexpr int columns = Accumulator<M, N>::columns, width = line_bytes / static_cast<int>(sizeof(T));
+      constexpr int columns = Accumulator<M, N>::columns, size = static_cast<int>(sizeof(T));
+      constexpr int line = store_line<Accumulator<M, N>>(size), width = line / size;
       constexpr int boxes = columns % (2 * width) == 0 ? 2 : 1;
-      row0 += Accumulator<M, N>::by_rows ? group * 64 : 0;
-      col0 += Accumulator<M, N>::by_rows ? 0 : group * columns;
+      row0 += row<M, N>();
+      col0 += col<M, N>();
 #pragma unroll
-      for (int begin = 0; begin < columns; begin += boxes * width) {
-        if (thread == 0) ptx::bulk_wait_read();
+      for (int pass = 0; pass < Accumulator<M, N>::blocks * columns / (boxes * width); ++pass) {
+        int const begin = pass * boxes * width % columns, block = pass * boxes * width / columns;
+        bool const first = warp == 0 && ptx::lane() == 0;
+        if (first) ptx::bulk_wait_read();
         ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
-        for (int b = 0; b < boxes; ++b) fill_box<T>(acc.r + (begin + b * width) / 2, b);
+        for (int b = 0; b < boxes; ++b)
+          fill_box<T, line>(acc.r[block] + (begin + b * width) / 2, reinterpret_cast<char*>(staging[group][b]));
         ptx::async_proxy_fence();
         ptx::named_sync(4 + group, warpgroup);
-        if (thread == 0) {
+        if (first) {
 #pragma unroll
           for (int b = 0; b < boxes; ++b)
-            ptx::bulk_store_4d(&target.map, staging[group][b], col0 + begin + b * width, row0,
+            ptx::bulk_store_4d(&target.map, staging[group][b], col0 + begin + b * width, row0 + block * 64,
                                static_cast<int>(plane.inner), static_cast<int>(plane.outer));
           ptx::bulk_commit();
         }
       }
     }
-    /// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8).
-    template <class T>
-    __device__ __forceinline__ void fill_box(Compute const* r, int box) const {
-      int const lane = thread % 32;
-      if constexpr (sizeof(T) == 2) {  // 16 x 16 elements at a time
-        int const at = thread / 32 * 16 + lane % 16;
+    /// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8) of lines
+    /// of 128 bytes, c ^ (r / 2 % 4) of 64.
+    template <class T, int Line>
+    __device__ __forceinline__ void fill_box(Compute const* r, char* box) const {
+      int const lane = ptx::lane();             // no address is kept through the products
+      constexpr int lines = line_bytes / Line;  // in the 128 bytes that the swizzle goes by
+      if constexpr (sizeof(T) == 2) {           // 16 x 16 elements at a time
+        int const at = warp * 16 + lane % 16, swizzle = at % 8 / lines;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        for (int j = 0; j < Line / 32; ++j) {
           std::uint32_t x[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) x[i] = packed_pair<T>(r[j * 8 + i * 2], r[j * 8 + i * 2 + 1]);
-          ptx::store_matrix_x4(
-              ptx::shared_address(&staging[group][box][at][0]) + (((j * 2 + lane / 16) ^ (at & 7)) << 4), x);
+          ptx::store_matrix_x4(ptx::shared_address(box) + at * Line + (((j * 2 + lane / 16) ^ swizzle) << 4), x);
         }
       } else {  // two neighbours at a time
-        char* const line = reinterpret_cast<char*>(&staging[group][box][thread / 32 * 16 + lane / 4][0]);
+        char* const line = box + (warp * 16 + lane / 4) * Line;
         constexpr int size = static_cast<int>(sizeof(T));
 #pragma unroll
-        for (int i = 0; i < line_bytes / size / 2; i += 2) {
+        for (int i = 0; i < Line / size / 2; i += 2) {
           int const at = (i / 4 * 8 + lane % 4 * 2) * size;  // in its line
-          *reinterpret_cast<Pair<T>*>(line + i % 4 / 2 * 8 * line_bytes + ((at / 16 ^ lane / 4) << 4) + at % 16) =
+          *reinterpret_cast<Pair<T>*>(line + i % 4 / 2 * 8 * Line + ((at / 16 ^ lane / 4 / lines) << 4) + at % 16) =
               rounded_pair<T>(r[i], r[i + 1]);
         }
       }

@@ -43,14 +43,16 @@ KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
     return sizeof(Stage);
 }
 
-/// One role's place in a ring of stages.
-template <class Stage>
+/// One role's place in a ring of stages. In ping-pong a consumer's turn ends when it has acquired the last step of its
+/// tile. Only then may the other wait for its own: a barrier knows two phases, and before that the stage might be more
+/// than one behind.
+template <class Stage, bool PingPong>
 struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
-  int thread;
-  bool paired;
-  int at = 0, oldest = 0;
+  int group;
+  bool leads, paired;                 // the first warp of a consumer
+  int at = 0, oldest = 0, ahead = 0;  // steps of the tile
   std::uint32_t phase = 0;
 
   __device__ __forceinline__ void next() {
@@ -70,20 +72,33 @@ struct Stream {
     ptx::barrier_wait(full + at, phase);
     Stage const& s = stage[at];
     next();
+    if constexpr (PingPong)
+      if (--ahead == 0) ptx::named_arrive(3 - group, 2 * warpgroup);
     return s;
   }
   __device__ __forceinline__ void release() {
-    if (paired) {
-      if (thread < 2) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), thread));
-    } else if (thread == 0) {
-      ptx::barrier_arrive(empty + oldest);
+    if (leads) {
+      int const lane = ptx::lane();
+      if (!paired && lane == 0) ptx::barrier_arrive(empty + oldest);
+      if (paired && lane < 2) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
     }
     if (++oldest == Stage::depth) oldest = 0;
   }
+  /// A tile of this consumer begins.
+  __device__ __forceinline__ void take_turn(int steps) {
+    ahead = steps;
+    ptx::named_sync(group, 2 * warpgroup);
+  }
+  /// Past the steps of a tile of the other's.
+  __device__ __forceinline__ void skip(int steps) {
+    int const to = at + steps;
+    phase ^= to / Stage::depth & 1;
+    at = oldest = to % Stage::depth;
+  }
 };
 
-template <class... Stage>
-struct Ends : Stream<Stage>... {};
+template <bool PingPong, class... Stage>
+struct Ends : Stream<Stage, PingPong>... {};
 
 /// Teams that share a tile along K, or that load right tiles together: neighbours in the league.
 template <class Kernel>
@@ -106,6 +121,9 @@ struct Pipeline;
 
 template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
+  static_assert(!Atoms::ping_pong || sizeof...(Stage) == 1, "in ping-pong a stream says whose turn it is");
+  template <class S>
+  using End = Stream<S, Atoms::ping_pong>;
   using Memory = Shared<Atoms, Stage...>;
   static constexpr std::size_t scratch_bytes = sizeof(Memory);
   Kernel kernel;
@@ -113,12 +131,13 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     Memory& shared = *static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
-    int const id = team.team_rank() * 32 + threadIdx.x, group = id / warpgroup;
+    int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
     bool const paired = multicast(kernel) > 1;
     if constexpr (requires { kernel.announce(typename Atoms::Copy{}); })
       if (id == warpgroup) kernel.announce(typename Atoms::Copy{});
     if (id == 0) {
-      (initialise(static_cast<Barriers<Stage>&>(shared), paired ? 2 * consumers : consumers), ...);
+      int const releases = (Atoms::ping_pong ? 1 : consumers) * (paired ? 2 : 1);
+      (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
       ptx::barrier_init_fence();
     }
@@ -128,24 +147,34 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       team.team_barrier();
     ptx::let_next_grid_start();
     ptx::wait_for_grids_before();
-    Ends<Stage...> ends{Stream<Stage>{static_cast<Ring<Stage>&>(shared).stage,
-                                      static_cast<Barriers<Stage>&>(shared).full,
-                                      static_cast<Barriers<Stage>&>(shared).empty, id % warpgroup, paired}...};
+    Ends<Atoms::ping_pong, Stage...> ends{
+        End<Stage>{static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
+                   static_cast<Barriers<Stage>&>(shared).empty, group, warp % 4 == 0, paired}...};
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
-      if (id == 0) {
+      if (warp == 0 && ptx::elect_one()) {
         int const rank = paired ? ptx::cluster_rank() : 0;
-        for (int t = team.league_rank(); t < tiles; t += team.league_size()) produce_tile(kernel.tile(t), ends, rank);
+        each_tile(team, tiles, [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, rank); });
       }
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
-      typename Atoms::Math math{group - 1,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
-                                &shared.joined, slices(kernel)};
-      if constexpr (Atoms::take_turns)
+      typename Atoms::Math math{
+          group - 1,      warp % 4,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
+          &shared.joined, slices(kernel)};
+      if constexpr (Atoms::take_turns || Atoms::ping_pong)
         if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
-      for (int t = team.league_rank(); t < tiles; t += team.league_size())
-        kernel.body(math, kernel.tile(t), static_cast<Stream<Stage>&>(ends)...);
+      bool mine = !Atoms::ping_pong || group == 1;
+      each_tile(team, tiles, [&](typename Kernel::Tile const& found) {
+        auto const tile = ptx::uniform(found);
+        if (mine) {
+          if constexpr (Atoms::ping_pong) (static_cast<End<Stage>&>(ends).take_turn(steps<Stage>(tile)), ...);
+          kernel.body(math, tile, static_cast<End<Stage>&>(ends)...);
+        } else {
+          (static_cast<End<Stage>&>(ends).skip(steps<Stage>(tile)), ...);
+        }
+        if constexpr (Atoms::ping_pong) mine = !mine;
+      });
       math.drain();
     }
     if (paired) {  // the other may still load into this team's memory and arrive at its barriers
@@ -156,6 +185,22 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   }
 
  private:
+  /// f(tile) for the tiles of a team, in order. A kernel that must search for them goes on from the last.
+  template <class F>
+  __device__ __forceinline__ void each_tile(TeamMember<Kokkos::Cuda> const& team, int tiles, F const& f) const {
+    int t = team.league_rank();
+    if constexpr (requires(typename Kernel::Tile const& last) { kernel.tile_after(last, t); }) {
+      if (t >= tiles) return;
+      auto tile = kernel.tile(t);
+      while (true) {
+        f(tile);
+        if ((t += team.league_size()) >= tiles) return;
+        tile = kernel.tile_after(tile, t);
+      }
+    } else {
+      for (; t < tiles; t += team.league_size()) f(kernel.tile(t));
+    }
+  }
   template <class S>
   __device__ __forceinline__ static void initialise(Barriers<S>& barriers, int releases) {
     for (int i = 0; i < S::depth; ++i) {
@@ -163,18 +208,19 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       ptx::barrier_init(barriers.empty + i, releases);
     }
   }
+  template <class S>
+  __device__ __forceinline__ int steps(typename Kernel::Tile const& tile) const {
+    return kernel.steps(static_cast<S const*>(nullptr), tile);
+  }
   template <class AllEnds>
   __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends, int rank) const {
     int last = 0;
-    ((last = kernel.steps(static_cast<Stage const*>(nullptr), tile) > last
-                 ? kernel.steps(static_cast<Stage const*>(nullptr), tile)
-                 : last),
-     ...);
+    ((last = steps<Stage>(tile) > last ? steps<Stage>(tile) : last), ...);
+#pragma unroll 1
     for (int j = 0; j < last; ++j)
       (
           [&] {
-            if (j < kernel.steps(static_cast<Stage const*>(nullptr), tile))
-              static_cast<Stream<Stage>&>(ends).template produce<Atoms>(kernel, tile, j, rank);
+            if (j < steps<Stage>(tile)) static_cast<End<Stage>&>(ends).template produce<Atoms>(kernel, tile, j, rank);
           }(),
           ...);
   }

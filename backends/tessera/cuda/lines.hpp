@@ -58,8 +58,8 @@ struct WarpLines {
         row(row0),
         col(col0),
         first(matrix.offset(plane, row0, col0)),
-        rows(held(end - row0)),
-        cols(held(matrix.cols - col0)) {}
+        rows(ptx::uniform(held(end - row0))),
+        cols(ptx::uniform(held(matrix.cols - col0))) {}
 
   /// matrix = f(alpha * x + beta * matrix, row, column) for what is inside the matrix, x the Blocks blocks, side by
   /// side, that write(block) brings into the lines. `at_once`: so many neighbours can be stored at once.
@@ -218,7 +218,7 @@ struct WarpLines {
   /// One element a lane, so that what a warp reads and stores at a time lies side by side at any address.
   template <class F>
   __device__ __forceinline__ void store_elements(Compute alpha, Compute beta, F const& f, int block) const {
-    constexpr int steps = Lines * Width / 32, most = std::is_same_v<F, Unchanged> ? 16 : 8,
+    constexpr int steps = Lines * Width / 32, most = AtOnce > 8 && !std::is_same_v<F, Unchanged> ? 8 : AtOnce,
                   batch = most < steps ? most : steps;
     static_assert(Width % 32 == 0 && steps % batch == 0 && batch * 32 % Width == 0);
 #pragma unroll 1

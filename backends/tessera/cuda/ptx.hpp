@@ -4,6 +4,7 @@
 #define TESSERA_CUDA_PTX_HPP
 
 #include <cuda.h>
+#include <Kokkos_BitManipulation.hpp>
 #include <cstdint>
 
 // One instruction, one function (PTX ISA 8.0 and later, sm_90 and sm_90a). The warpgroup products are in wgmma.hpp.
@@ -11,6 +12,31 @@ namespace tessera::detail::ptx {
 
 __device__ __forceinline__ std::uint32_t shared_address(void const* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// What lane 0 has. Of the result, and what is computed from it, the compiler knows that it is the same for a warp.
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
+template <class T>
+__device__ __forceinline__ T uniform(T const& x) {
+  struct Words {
+    int v[sizeof(T) / sizeof(int)];
+  };
+  Words words = Kokkos::bit_cast<Words>(x);
+#pragma unroll
+  for (int& word : words.v) word = uniform(word);
+  return Kokkos::bit_cast<T>(words);
+}
+/// This thread's place in its warp, asked for anew: it takes no register meanwhile.
+__device__ __forceinline__ int lane() {
+  int n;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(n));
+  return n;
+}
+/// True in one lane of a whole warp. Of a branch on it the compiler knows that no other lane takes it.
+__device__ __forceinline__ bool elect_one() {
+  std::uint32_t elected;
+  asm volatile("{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\nselp.u32 %0, 1, 0, one;\n}" : "=r"(elected));
+  return elected != 0;
 }
 
 // ---- mbarrier: `count` arrivals and the bytes announced by expect complete a phase.
@@ -78,7 +104,6 @@ __device__ __forceinline__ void bulk_store_4d(CUtensorMap const* map, void const
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Every store of this thread has read its source: shared memory may be written again.
 __device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 /// Shared memory written by ordinary stores may be read by the bulk copy engine and the tensor cores after a barrier.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -27,10 +27,14 @@ __device__ __forceinline__ void pin(int (&d)[N]) {
 }
 
 /// Descriptor of an operand in shared memory with the 128-byte swizzle: eight rows are 1024 bytes apart. `leading`
-/// counts for operands whose contiguous index is not K: bytes from one 64-column group to the next.
-__device__ __forceinline__ std::uint64_t wgmma_descriptor(void const* p, std::uint32_t leading) {
-  return ((std::uint64_t(shared_address(p)) & 0x3FFFF) >> 4) | (std::uint64_t(leading >> 4) << 16) |
-         ((std::uint64_t(1024) >> 4) << 32) | (std::uint64_t(1) << 62);
+/// counts for operands whose contiguous index is not K: bytes from one 64-column group to the next. `step` is added to
+/// the address, in units of 16 bytes. In halves, so that no carry is reckoned with.
+__device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address, std::uint32_t leading,
+                                                          std::uint32_t step) {
+  std::uint32_t const low = ((address & 0x3FFFF) >> 4 | leading >> 4 << 16) + step, high = 1024 >> 4 | 1u << 30;
+  std::uint64_t descriptor;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(low), "r"(high));
+  return descriptor;
 }
 
 /// Which operands lie with K across the lines of shared memory: 16-bit types only.
@@ -48,8 +52,8 @@ struct Across {};
 #define TESSERA_REGISTERS_48(C, d) \
   TESSERA_REGISTERS_32(C, d, 0), TESSERA_REGISTERS_8(C, d, 32), TESSERA_REGISTERS_8(C, d, 40)
 #define TESSERA_REGISTERS_64(C, d, i) TESSERA_REGISTERS_32(C, d, i), TESSERA_REGISTERS_32(C, d, i + 32)
-#define TESSERA_REGISTERS_88(C, d) \
-  TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_8(C, d, 64), TESSERA_REGISTERS_8(C, d, 72), TESSERA_REGISTERS_8(C, d, 80)
+#define TESSERA_REGISTERS_80(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_8(C, d, 64), TESSERA_REGISTERS_8(C, d, 72)
+#define TESSERA_REGISTERS_88(C, d) TESSERA_REGISTERS_80(C, d), TESSERA_REGISTERS_8(C, d, 80)
 #define TESSERA_REGISTERS_96(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_32(C, d, 64)
 #define TESSERA_REGISTERS_128(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_64(C, d, 64)
 #define TESSERA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -61,9 +65,9 @@ struct Across {};
 #define TESSERA_NAMES_64 \
   TESSERA_NAMES_48 ", " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TESSERA_NAMES_88 \
-  TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, " \
-  "%76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
+#define TESSERA_NAMES_80 \
+  TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define TESSERA_NAMES_88 TESSERA_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define TESSERA_NAMES_96 TESSERA_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
 #define TESSERA_NAMES_128 \
   TESSERA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
@@ -96,6 +100,7 @@ struct Across {};
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(C, d, 0), "%32", "%33", "%34", "%35", "%36") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 48, "96", TESSERA_NAMES_48, TESSERA_REGISTERS_48(C, d), "%48", "%49", "%50", "%51", "%52") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(C, d, 0), "%64", "%65", "%66", "%67", "%68") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 80, "160", TESSERA_NAMES_80, TESSERA_REGISTERS_80(C, d), "%80", "%81", "%82", "%83", "%84") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 88, "176", TESSERA_NAMES_88, TESSERA_REGISTERS_88(C, d), "%88", "%89", "%90", "%91", "%92") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 96, "192", TESSERA_NAMES_96, TESSERA_REGISTERS_96(C, d), "%96", "%97", "%98", "%99", "%100") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(C, d), "%128", "%129", "%130", "%131", "%132")
@@ -130,6 +135,7 @@ TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSER
 #undef TESSERA_REGISTERS_32
 #undef TESSERA_REGISTERS_48
 #undef TESSERA_REGISTERS_64
+#undef TESSERA_REGISTERS_80
 #undef TESSERA_REGISTERS_88
 #undef TESSERA_REGISTERS_96
 #undef TESSERA_REGISTERS_128
@@ -137,6 +143,7 @@ TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSER
 #undef TESSERA_NAMES_32
 #undef TESSERA_NAMES_48
 #undef TESSERA_NAMES_64
+#undef TESSERA_NAMES_80
 #undef TESSERA_NAMES_88
 #undef TESSERA_NAMES_96
 #undef TESSERA_NAMES_128

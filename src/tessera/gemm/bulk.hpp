@@ -36,9 +36,9 @@ constexpr BulkSum bulk_sum(Scalar a, Scalar b) {
   return a == Scalar::e4m3 && b == Scalar::e4m3 ? BulkSum::either : BulkSum::promoted;
 }
 
-/// Of `either` the largest tile has a kernel without promotion beside the one with it.
-constexpr bool gemm_bulk_promotes(BulkSum sum, int columns, bool fast) {
-  return sum == BulkSum::promoted || (sum == BulkSum::either && !(fast && columns == 256));
+/// Of `either` the largest tile and ping-pong have kernels without promotion.
+constexpr bool gemm_bulk_promotes(BulkSum sum, GemmBulkTile const& tile, bool fast) {
+  return sum == BulkSum::promoted || (sum == BulkSum::either && !(fast && (tile.columns == 256 || tile.ping_pong)));
 }
 
 /// How the copy engine gets at an (M, K) or (N, K) factor.
@@ -87,15 +87,22 @@ constexpr bool has_block_scaled_tile(int columns) { return columns < 256; }
 
 struct GemmBulkChoice {
   int rows = 0, columns = 0, slices = 1, multicast = 1;
+  bool ping_pong = false;
   double clocks = HUGE_VAL;
 };
 
-/// Whether there is a kernel: of each tile for 16-bit factors along K; without those of 192 and 64 columns for other
-/// layouts. With an epilogue of the caller's, who compiles them, 128 x 256 and 64 x 128 only.
-constexpr bool has_gemm_bulk_tile(int rows, int columns, std::size_t element_bytes, bool across, bool own_epilogue) {
-  if (own_epilogue && columns == 128 && rows == 128) return false;
-  if (columns == 64 && element_bytes != 2) return false;
-  return (columns != 192 && columns != 64) || !(across || own_epilogue);
+/// Whether there is a kernel: of each tile for 16-bit factors along K; fewer for other types and layouts. With an
+/// epilogue of the caller's, who compiles them, 64 x 128 and those that hide most of it: ping-pong of 192 and, 16-bit
+/// factors along K only, 128 columns. Of what is promoted the largest tile in their place.
+constexpr bool has_gemm_bulk_tile(GemmBulkTile const& tile, std::size_t element_bytes, bool across, bool promoted,
+                                  bool own_epilogue) {
+  if ((promoted ? tile.promoted_step : tile.step) == 0) return false;
+  if (tile.columns == 64 || (tile.ping_pong && tile.columns != 192)) {
+    if (element_bytes != 2 || across) return false;
+  }
+  if (!own_epilogue) return true;
+  if (tile.rows == 64) return tile.columns == 128 && !tile.ping_pong;
+  return promoted ? tile.columns == 256 : tile.ping_pong && tile.columns != 160;
 }
 
 /// Clocks that the copy of a line of a tile takes: more where it lies across two of the cache's.
@@ -119,6 +126,10 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, d
   double const a_tile =
       std::ceil(static_cast<double>(steps) / slices) * std::fmax(step * GemmBulkClocks::wait(multicast), copies) +
       GemmBulkClocks::store(tile) + GemmBulkClocks::combine(tile, slices);
+  if (tile.ping_pong) {  // while one stores the other multiplies, if that takes as long
+    double const sum = static_cast<double>(steps) * std::fmax(step, copies), stored = GemmBulkClocks::store(tile);
+    return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
+  }
   // Teams that share tiles are not persistent: every wave begins anew.
   return slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
 }
@@ -133,15 +144,15 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
-    bool const promoted = gemm_bulk_promotes(sum, tile.columns, options.fast_accumulation);
-    if (!has_gemm_bulk_tile(tile.rows, tile.columns, size_of(p.a.type), across, own_epilogue)) continue;
+    bool const promoted = gemm_bulk_promotes(sum, tile, options.fast_accumulation);
+    if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
     if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
     double const step = promoted ? tile.promoted_step : tile.step;
-    for (int multicast : {1, 2})
+    for (int multicast = 1; multicast <= (tile.ping_pong ? 1 : 2); ++multicast)
       for (int slices = 1; slices <= (multicast > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices) {
         if (!allows(options.slices, slices) || !allows(options.multicast, multicast)) continue;
         double const clocks = gemm_bulk_clocks(p, tile, step, slices, multicast, concurrency);
-        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, multicast, clocks};
+        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, multicast, tile.ping_pong, clocks};
       }
   }
   return best;
@@ -166,27 +177,22 @@ inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& o
 /// f(atoms) with the atoms of a configuration that has_gemm_bulk_tile().
 template <class Exec, class A, class B, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
 void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
-  auto const tile = [&]<int Rows, int Columns>(std::integer_sequence<int, Rows, Columns>) {
-    constexpr BulkSum sum = bulk_sum(scalar_of<A>, scalar_of<B>);
-    auto const visit = [&]<bool Promoted>(std::bool_constant<Promoted>) {
-      using Sizes = GemmBulk<Rows, Columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, Promoted>;
-      f(BulkAtoms<Exec, A, Sizes, B>{});
-    };
-    if constexpr (has_gemm_bulk_tile(Rows, Columns, sizeof(A), LeftAcross || RightAcross, OwnEpilogue))
-      if (plan.tile_m == Rows && plan.tile_n == Columns) {
-        if constexpr (gemm_bulk_promotes(sum, Columns, true) == gemm_bulk_promotes(sum, Columns, false))
-          visit(std::bool_constant<gemm_bulk_promotes(sum, Columns, false)>{});
-        else if (plan.fast_accumulation)
-          visit(std::false_type{});
-        else
-          visit(std::true_type{});
-      }
+  constexpr BulkSum sum = bulk_sum(scalar_of<A>, scalar_of<B>);
+  auto const visit = [&](auto index, auto fast) {
+    constexpr GemmBulkTile tile = gemm_bulk_tiles[index];
+    constexpr bool promoted = gemm_bulk_promotes(sum, tile, fast);
+    if constexpr (has_gemm_bulk_tile(tile, sizeof(A), LeftAcross || RightAcross, promoted, OwnEpilogue))
+      if (plan.tile_m == tile.rows && plan.tile_n == tile.columns && plan.ping_pong == tile.ping_pong)
+        f(BulkAtoms<Exec, A,
+                    GemmBulk<tile.rows, tile.columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted,
+                             tile.ping_pong>,
+                    B>{});
   };
-  tile(std::integer_sequence<int, 128, 256>{});
-  tile(std::integer_sequence<int, 128, 192>{});
-  tile(std::integer_sequence<int, 128, 128>{});
-  tile(std::integer_sequence<int, 64, 128>{});
-  tile(std::integer_sequence<int, 64, 64>{});
+  unroll<static_cast<int>(std::size(gemm_bulk_tiles))>([&](auto index) {
+    if constexpr (sum == BulkSum::either)
+      if (plan.fast_accumulation) return visit(index, std::true_type{});
+    visit(index, std::false_type{});
+  });
 }
 
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.

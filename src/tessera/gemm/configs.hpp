@@ -111,43 +111,52 @@ struct GemmAsync<float, false, true> : AsyncSizes {
 };
 
 /// A tile of Rows x Columns, 128 bytes of K a step, so many stages that 227 KB are full beside 32 KB for the store.
-/// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each).
+/// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each), 128 x 192 the largest
+/// of one.
 template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
-          bool Promotes = false>
+          bool Promotes = false, bool PingPong = false>
 struct GemmBulk : BulkSizes {
   static constexpr int BM = Rows, BN = Columns, BK = 128 / ElementBytes;
   static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
-  static constexpr bool promotes = Promotes, multicast = true;
+  static constexpr bool promotes = Promotes, multicast = !PingPong, ping_pong = PingPong;
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 2 : 1;
-  static constexpr int producer_registers = Promotes ? 24 : BulkSizes::producer_registers,
-                       consumer_registers = Promotes ? 240 : BulkSizes::consumer_registers;
+  static constexpr bool crowded = Promotes || (PingPong);  // of registers
+  static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers,
+                       consumer_registers = crowded ? 240 : BulkSizes::consumer_registers;
 };
 
 /// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are
-/// all busy, also where products are promoted. Teams that share a tile send each other fp32 accumulators through the
-/// ring, which holds those of max_slices - 1.
+/// all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other fp32
+/// accumulators through the ring, which holds those of max_slices - 1.
 struct GemmBulkTile {
-  int rows, columns, max_slices;
+  int rows, columns;
+  bool ping_pong;
+  int max_slices;
   double step, promoted_step;
 };
-inline constexpr GemmBulkTile gemm_bulk_tiles[] = {{128, 256, 2, 1180, 1420},
-                                                   {128, 192, 2, 920, 1060},
-                                                   {128, 128, 4, 640, 705},
-                                                   {64, 128, 4, 400, 500},
-                                                   {64, 64, 1, 260, 0}};
+inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
+    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},   {128, 160, true, 1, 738, 0},
+    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 338, 0},    {128, 192, false, 2, 0, 930},
+    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 260, 0},
+};
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
 struct GemmBulkClocks {
-  static constexpr double start = 6000;  // launch, descriptors, first stage, last store
-  static constexpr double store(GemmBulkTile const& t) { return t.rows * t.columns / 24.0; }
+  static constexpr double start = 4500;  // launch, descriptors, first stage
+  /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
+  static constexpr double store(GemmBulkTile const& t) {
+    return 800 + t.rows * t.columns / (t.ping_pong ? 12.0 : 24.0);
+  }
+  /// What remains of it where one consumer stores under the products of the other.
+  static constexpr double turn(GemmBulkTile const& t) { return t.rows * t.columns / 32.0; }
   static constexpr double combine(GemmBulkTile const& t, int slices) {
     return slices > 1 ? 2200 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
   }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
-    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 1.94));
+    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 1.88));
   }
   /// How much longer a step takes for teams that wait for each other.
   static constexpr double wait(int multicast) { return multicast > 1 ? 1.08 : 1; }

@@ -128,7 +128,7 @@ struct GemmGroupsKernel {
       rest -= here;
       extents = groups.extents(++g);
     }
-    TilePlace const at = gemm_tile_place(static_cast<int>(rest), count(extents.m, BM), count(extents.n, BN));
+    TilePlace const at = TileOrder(count(extents.m, BM), count(extents.n, BN))(static_cast<int>(rest));
     GemmOperands const x = groups.of(g);
     return {x, g, count(x.a.cols, BK), std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
   }
@@ -169,7 +169,7 @@ struct GemmBlocksKernel {
   using Compute = typename Atoms::Compute;
 
   struct Tile {
-    int group;
+    int group, before;                  // tiles of the groups before it
     std::int64_t first, end, row, col;  // of the block, and of the tile, in C
   };
   using Stage = GemmStage<Atoms>;
@@ -182,6 +182,7 @@ struct GemmBlocksKernel {
   GemmGroups groups;
   Finish<Compute, Epilogue> finish;
   int tile_cols, mainloop;
+  TileOrderOfColumns order;
 
   GemmBlocksKernel(GemmGroups const& all, double alpha, double beta, Epilogue const& epilogue)
       : a(Atoms::template source<typename Atoms::template Left<BM, BK>>(all.a)),
@@ -190,7 +191,8 @@ struct GemmBlocksKernel {
         groups(all),
         finish(GemmProblem{all.a, all.b, all.c, alpha, beta}, epilogue),
         tile_cols(static_cast<int>((all.c.cols + BN - 1) / BN)),
-        mainloop(static_cast<int>((all.a.cols + BK - 1) / BK)) {
+        mainloop(static_cast<int>((all.a.cols + BK - 1) / BK)),
+        order(tile_cols) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
 
@@ -200,14 +202,19 @@ struct GemmBlocksKernel {
     return count * tile_cols;
   }
   KOKKOS_FUNCTION Tile tile(int t) const {
-    int g = 0, rest = t;
-    GemmGroups::Rows rows = groups.rows(0);
-    for (int here = tile_rows(rows) * tile_cols; rest >= here; here = tile_rows(rows) * tile_cols) {
-      rest -= here;
+    GemmGroups::Rows const rows = groups.rows(0);
+    return tile_after({0, 0, rows.first, rows.end, 0, 0}, t);
+  }
+  /// The same, sought from a tile before it on.
+  KOKKOS_FUNCTION Tile tile_after(Tile const& last, int t) const {
+    int g = last.group, before = last.before;
+    GemmGroups::Rows rows{last.first, last.end};
+    for (int here = tile_rows(rows) * tile_cols; t - before >= here; here = tile_rows(rows) * tile_cols) {
+      before += here;
       rows = groups.rows(++g);
     }
-    TilePlace const at = gemm_tile_place(rest, tile_rows(rows), tile_cols);
-    return {g, rows.first, rows.end, rows.first + std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
+    TilePlace const at = order(t - before, tile_rows(rows));
+    return {g, before, rows.first, rows.end, rows.first + std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
   }
   KOKKOS_FUNCTION int steps(Stage const*, Tile const&) const { return mainloop; }
   template <class Copy>
@@ -271,7 +278,8 @@ inline void check_grouped_algorithm(GemmOptions const& options) {
                 std::string("tessera::gemm_grouped: there is no ") + name(options.algorithm) + " algorithm for groups");
 }
 
-/// On the bulk pipeline: large tiles unless most blocks would leave half of one empty. Apart, as below.
+/// On the bulk pipeline: large tiles unless most blocks would leave half of one empty. Not in ping-pong, whose stages
+/// are smaller: the matrices B of all blocks come from memory, and what is on its way must cover that. Apart, as below.
 template <class Exec, class T, class Epilogue>
 void run_gemm_blocks(Exec const& exec, GemmGroups const& groups, double alpha, double beta, Epilogue const& epilogue) {
   auto const run = [&]<int Rows, int Columns, bool Across>(std::integer_sequence<int, Rows, Columns>,

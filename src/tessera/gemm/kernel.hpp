@@ -5,6 +5,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/gemm/problem.hpp>
+#include <tessera/gemm/tile_order.hpp>
 #include <tessera/portable/pack.hpp>
 
 namespace tessera::detail {
@@ -117,7 +118,7 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in
   }
 }
 
-/// Every step, a block of K, times its scales. They are read when its products have been begun, not yet waited for.
+/// Every step, a block of K, times its scales. They are read a block ahead.
 template <class Atoms, int N>
 struct StepScales {
   static constexpr int groups = N / 64;  // of columns with one scale
@@ -126,52 +127,57 @@ struct StepScales {
   using Compute = typename Atoms::Compute;
 
   std::int64_t row_step, column_step;
+  int left;  // blocks that have not been read
   Rows<float const*> rows_at;
   float const* columns_at[groups];
-  Rows<Compute> rows;
-  Compute columns[groups];
+  Rows<Compute> rows, rows_ahead;
+  Compute columns[groups], columns_ahead[groups];
 
+  /// For `blocks` of them from `block` on.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION StepScales(Math& math, BlockScales const& scales, Plane a, Plane b, std::int64_t row,
-                                         std::int64_t col, int block)
-      : row_step(scales.a.col_stride), column_step(scales.b.col_stride), rows_at(math), rows(math) {
+                                         std::int64_t col, int block, int blocks)
+      : row_step(scales.a.col_stride),
+        column_step(scales.b.col_stride),
+        left(blocks),
+        rows_at(math),
+        rows(math),
+        rows_ahead(math) {
     math.each_row(rows_at, [&](float const*& at, int i) { at = scales.row(a, row + i, block); });
     for (int g = 0; g < groups; ++g) columns_at[g] = scales.column(b, col + g * 64, block);
+    read(math);
   }
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void next(Math& math) {
-    math.for_rows(
-        [&](Compute& x, float const*& at) {
-          x = *at;
-          at += row_step;
-        },
-        rows, rows_at);
-    for (int g = 0; g < groups; ++g)
-      if (N % block_extent == 0 && g % 2 == 1) {  // of the same block as the group before
-        columns[g] = columns[g - 1];
-      } else {
-        columns[g] = *columns_at[g];
-        columns_at[g] += column_step;
-      }
+    math.for_rows([](Compute& x, Compute const& ahead) { x = ahead; }, rows, rows_ahead);
+    for (int g = 0; g < groups; ++g) columns[g] = columns_ahead[g];
+    read(math);
   }
   template <int Col, class Math, class Part, class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
     math.template add_scaled<Col>(part, rows, columns, acc);
   }
-};
 
-/// Tile r of a matrix, (row, column) in tiles: all tiles of a few rows of tiles before the next rows, so that what runs
-/// at the same time shares tiles of A and B in cache.
-struct TilePlace {
-  int row, col;
+ private:
+  /// Behind the last block it is read again.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void read(Math& math) {
+    bool const more = --left > 0;
+    math.for_rows(
+        [&](Compute& x, float const*& at) {
+          x = *at;
+          at += more ? row_step : 0;
+        },
+        rows_ahead, rows_at);
+    for (int g = 0; g < groups; ++g)
+      if (N % block_extent == 0 && g % 2 == 1) {  // of the same block as the group before
+        columns_ahead[g] = columns_ahead[g - 1];
+      } else {
+        columns_ahead[g] = *columns_at[g];
+        columns_at[g] += more ? column_step : 0;
+      }
+  }
 };
-KOKKOS_FORCEINLINE_FUNCTION TilePlace gemm_tile_place(int r, int tile_rows, int tile_cols) {
-  constexpr int group_rows = 16;  // 8 loses 3 % at 4096³ bf16 on an H200
-  int const per_group = (tile_rows < group_rows ? tile_rows : group_rows) * tile_cols, group = r / per_group,
-            in_group = r - group * per_group;
-  int const rest = tile_rows - group * group_rows, rows = rest < group_rows ? rest : group_rows, col = in_group / rows;
-  return {group * group_rows + in_group - col * rows, col};
-}
 
 /// A factor as its tiles are copied, and the bytes that a tile's copies bring where the atoms tell.
 template <class Atoms, class Tile>
@@ -223,6 +229,8 @@ struct GemmKernel {
   typename Atoms::Target c;
   Finish<Compute, Epilogue> finish;
   int tile_rows, tile_cols, mainloop, slices, multicast;
+  Divisor a_plane, a_tile;  // tiles of a plane, slices
+  TileOrder order;
   std::int64_t planes;
   double flops;
   bool whole_tiles;           // no tile hangs over an edge, and atoms that care may know it
@@ -241,6 +249,9 @@ struct GemmKernel {
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
         slices(slices_a_tile),
         multicast(teams_together),
+        a_plane(tile_rows * tile_cols),
+        a_tile(slices_a_tile),
+        order(tile_rows, tile_cols),
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         whole_tiles(p.m() % BM == 0 && p.n() % BN == 0 && p.k() % BK == 0 &&
@@ -256,19 +267,14 @@ struct GemmKernel {
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
-    int slice = 0;
-    if (slices > 1) {
-      slice = t % slices;
-      t /= slices;
-    }
-    int const per_plane = tile_rows * tile_cols, plane = t / per_plane;
-    TilePlace const at = gemm_tile_place(t - plane * per_plane, tile_rows, tile_cols);
+    int const whole = t / a_tile, slice = t - whole * slices, plane = whole / a_plane;
+    TilePlace const at = order(whole - plane * a_plane.value());
     int const first = share(slice);
     return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(slice + 1) - first};
   }
   double operations() const { return flops; }
   /// Where a slice begins; every slice has a step.
-  KOKKOS_FUNCTION int share(int slice) const { return slices == 1 ? slice * mainloop : slice * mainloop / slices; }
+  KOKKOS_FUNCTION int share(int slice) const { return slice * mainloop / a_tile; }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
   std::int64_t teams(int concurrency) const {
@@ -312,8 +318,10 @@ struct GemmKernel {
     constexpr bool promotes = requires { requires Atoms::promotes; };
     if constexpr (scaled) {
       static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
+      constexpr int steps_a_block = block_extent / BK;
       StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.plane.inner : 0}, {0, batched_b ? t.plane.inner : 0},
-                                  t.row, t.col, t.first / (block_extent / BK));
+                                  t.row, t.col, t.first / steps_a_block,
+                                  (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
       if constexpr (promotes)
         gemm_promoted_sum<Atoms, BN>(math, t.steps, in, scale, acc);
       else

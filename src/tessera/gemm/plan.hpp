@@ -49,7 +49,7 @@ char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptio
   return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, own_epilogue<Epilogue>);
 }
 
-/// The plan on the bulk pipeline. Tiles of all types have the same bytes.
+/// The plan on the bulk pipeline. Tiles of all types have the same bytes; which there are differs for 8-bit floats.
 template <class Epilogue, class Exec>
 GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
   GemmProblem const p = bulk_problem<Epilogue>(problem);
@@ -57,8 +57,16 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   GemmPlan plan;
   plan.tile_m = choice.rows;
   plan.tile_n = choice.columns;
-  visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(
-      plan, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason); });
+  plan.ping_pong = choice.ping_pong;
+  plan.fast_accumulation = options.fast_accumulation;
+  auto const describe = [&](auto atoms) {
+    plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason);
+  };
+  if (bulk_sum(p.a.type, p.b.type) == BulkSum::full)
+    visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(plan, describe);
+  else
+    visit_gemm_bulk_tile<Exec, e4m3_t, e4m3_t, false, false, false>(plan, describe);
+  plan.ping_pong = choice.ping_pong;
   plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
   plan.clocks = choice.clocks;
   plan.slices = choice.slices;
