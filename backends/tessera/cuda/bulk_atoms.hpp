@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/cuda/bulk_stores.hpp>
+#include <tessera/cuda/bulk_tiles.hpp>
 #include <tessera/cuda/lines.hpp>
 #include <tessera/cuda/rounding.hpp>
-#include <tessera/cuda/tensor_map.hpp>
-#include <tessera/cuda/wgmma.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
 // accumulators in the registers of two consumer warpgroups: 64 rows each, the same 64 rows and half of the columns, or,
@@ -18,26 +18,6 @@
 namespace tessera::detail::bulk {
 
 inline constexpr int warpgroup = 128, consumers = 2;
-
-/// What the tensor cores take an element of memory for.
-template <class Element>
-struct Factor;
-template <>
-struct Factor<bf16_t> : ptx::Bf16 {};
-template <>
-struct Factor<fp16_t> : ptx::Fp16 {};
-template <>
-struct Factor<e4m3_t> : ptx::E4m3 {};
-template <>
-struct Factor<e5m2_t> : ptx::E5m2 {};
-template <>
-struct Factor<float> : ptx::Tf32 {};
-template <>
-struct Factor<std::int8_t> : ptx::Int8 {};
-
-/// What the tensor cores add up in.
-template <class Element>
-using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
 
 template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {
@@ -56,25 +36,15 @@ struct Atoms : Sizes {
     int at_once;          // neighbours of a row that may be stored at once
   };
 
-  /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
-  /// the matrix it is copied from. Shared: two teams that need the same tile may load half of it each, for both.
   template <int Lines, int Cols, bool Transposed = false, bool Shared = false>
-  struct Boxes {
-    static_assert(Cols % line == 0);
-    static constexpr int lines = Lines, boxes = Cols / line;
-    static constexpr bool transposed = Transposed, shared = Shared;
-    /// A team's share of a tile loaded by two: half of the boxes, or half of the one.
-    static constexpr int share_boxes = boxes > 1 ? boxes / 2 : 1, share_lines = boxes > 1 ? Lines : Lines / 2;
-    static_assert(!Shared || (share_boxes * share_lines * 2 == Lines * boxes && share_lines % 8 == 0));
-    alignas(1024) unsigned char v[boxes][Lines][line_bytes];
-  };
+  using Lined = Boxes<Element, Lines, Cols, Transposed, Shared>;
   template <int M, int K>
-  struct Left : std::conditional_t<Sizes::left_across, Boxes<K, M, true>, Boxes<M, K>> {};  // (M,K)
+  struct Left : std::conditional_t<Sizes::left_across, Lined<K, M, true>, Lined<M, K>> {};  // (M,K)
   template <int N, int K>
-  struct Right : std::conditional_t<Sizes::right_across, Boxes<K, N, true, Sizes::multicast>,
-                                    Boxes<N, K, false, Sizes::multicast>> {};  // (N,K)
+  struct Right : std::conditional_t<Sizes::right_across, Lined<K, N, true, Sizes::multicast>,
+                                    Lined<N, K, false, Sizes::multicast>> {};  // (N,K)
   template <int K, int N>
-  struct RightTransposed : Boxes<K, N> {};  // (K,N)
+  struct RightTransposed : Lined<K, N> {};  // (K,N)
 
   template <class Tile>
   static Source source(MatrixStack const& m, int teams_together = 1) {
@@ -308,38 +278,11 @@ struct Atoms : Sizes {
           }
         }
     }
-    /// Teams that share a tile along K send their accumulators to the first of them, which adds them in order: true
-    /// there.
+    /// Teams that share a tile along K add up in the first of them: true there.
     template <int M, int N>
     __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
       if (Sizes::ping_pong || slices == 1) return true;
-      auto& r = acc.r[0];
-      constexpr int packs = Accumulator<M, N>::columns / 8, threads = consumers * warpgroup;
-      int const rank = ptx::cluster_rank(), at = group * warpgroup + thread;
-      if (rank == 0 && at == 0)
-        ptx::barrier_arrive_expect(joined, static_cast<std::uint32_t>((slices - 1) * packs * threads * 16));
-      ptx::cluster_meet();  // all are done with their rings
-      if (rank > 0) {
-        std::uint32_t const barrier = ptx::cluster_address(ptx::shared_address(joined), 0);
-        std::uint32_t const to = ptx::cluster_address(ptx::shared_address(exchange), 0) +
-                                 static_cast<std::uint32_t>((rank - 1) * packs * threads + at) * 16;
-#pragma unroll
-        for (int i = 0; i < packs; ++i)
-          ptx::cluster_store(to + i * threads * 16, barrier,
-                             {bits(r[4 * i]), bits(r[4 * i + 1]), bits(r[4 * i + 2]), bits(r[4 * i + 3])});
-        return false;
-      }
-      ptx::barrier_wait(joined, 0);  // a team of a shared tile works on no other: it is the barrier's first phase
-      for (int other = 0; other < slices - 1; ++other)
-#pragma unroll
-        for (int i = 0; i < packs; ++i) {
-          uint4 const x = exchange[(other * packs + i) * threads + at];
-          r[4 * i] += Kokkos::bit_cast<Compute>(x.x);
-          r[4 * i + 1] += Kokkos::bit_cast<Compute>(x.y);
-          r[4 * i + 2] += Kokkos::bit_cast<Compute>(x.z);
-          r[4 * i + 3] += Kokkos::bit_cast<Compute>(x.w);
-        }
-      return true;
+      return join_slices<consumers * warpgroup>(acc.r[0], slices, group * warpgroup + thread, exchange, joined);
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
@@ -440,17 +383,6 @@ struct Atoms : Sizes {
 #pragma unroll
       for (auto& block : acc.r) ptx::pin(block);
     }
-    __device__ __forceinline__ static std::uint32_t bits(Compute x) { return Kokkos::bit_cast<std::uint32_t>(x); }
-    /// Step k of a factor from its line (or, across, column) `first` on.
-    template <bool IsAcross, class Tile>
-    __device__ __forceinline__ static std::uint64_t factor(Tile const& tile, int first, int k) {
-      std::uint32_t const address = ptx::shared_address(tile.v);
-      if constexpr (IsAcross)  // a step is 16 lines
-        return ptx::wgmma_descriptor(address + first / line * (Tile::lines * line_bytes), Tile::lines * line_bytes,
-                                     k * (16 * line_bytes / 16));
-      else
-        return ptx::wgmma_descriptor(address + (k / 4 * Tile::lines + first) * line_bytes, 16, k % 4 * 2);
-    }
     /// Straight from registers, two columns at a time: bf16, columns in aligned pairs.
     template <int M, int N>
     __device__ __forceinline__ void store_direct(Accumulator<M, N> const& acc, Target const& target, Plane plane,
@@ -470,17 +402,6 @@ struct Atoms : Sizes {
         }
       }
     }
-    /// 16 rows of a warp without padding: 8 columns of row r lie in place c ^ r, so that the writes of four rows meet
-    /// in no bank.
-    template <int Width>
-    struct Swizzled {
-      static constexpr int rows = 16, width = Width;
-      static constexpr bool in_order = true;
-      __device__ __forceinline__ static int place(int line, int col) {
-        return line * width + (col ^ ((line & (width / 8 - 1)) << 3));
-      }
-      __device__ __forceinline__ static int row(int line) { return line; }
-    };
     /// Any type, address and strides, and what is done with elements on the way.
     template <int M, int N, class F>
     __device__ __forceinline__ void store_lines(Accumulator<M, N> const& acc, Target const& target, Plane plane,
@@ -495,6 +416,10 @@ struct Atoms : Sizes {
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
       row0 += row<M, N>() + warp * Layout::rows;
       col0 += col<M, N>();
+      if (target.staged) {  // a tile before may have left through the same memory
+        if (warp == 0 && lane == 0) ptx::bulk_wait_read();
+        ptx::named_sync(4 + group, warpgroup);
+      }
 #pragma unroll 1
       for (int block = 0; block < Acc::blocks; ++block) {
         WarpLines<Compute, 4, at_once, Layout::rows, width, Layout> const lines(memory, target.strides, plane,
@@ -531,7 +456,7 @@ struct Atoms : Sizes {
         ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
         for (int b = 0; b < boxes; ++b)
-          fill_box<T, line>(acc.r[block] + (begin + b * width) / 2, reinterpret_cast<char*>(staging[group][b]));
+          fill_box<T, line>(acc.r[block] + (begin + b * width) / 2, reinterpret_cast<char*>(staging[group][b]), warp);
         ptx::async_proxy_fence();
         ptx::named_sync(4 + group, warpgroup);
         if (first) {
@@ -540,32 +465,6 @@ struct Atoms : Sizes {
             ptx::bulk_store_4d(&target.map, staging[group][b], col0 + begin + b * width, row0 + block * 64,
                                static_cast<int>(plane.inner), static_cast<int>(plane.outer));
           ptx::bulk_commit();
-        }
-      }
-    }
-    /// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8) of lines
-    /// of 128 bytes, c ^ (r / 2 % 4) of 64.
-    template <class T, int Line>
-    __device__ __forceinline__ void fill_box(Compute const* r, char* box) const {
-      int const lane = ptx::lane();             // no address is kept through the products
-      constexpr int lines = line_bytes / Line;  // in the 128 bytes that the swizzle goes by
-      if constexpr (sizeof(T) == 2) {           // 16 x 16 elements at a time
-        int const at = warp * 16 + lane % 16, swizzle = at % 8 / lines;
-#pragma unroll
-        for (int j = 0; j < Line / 32; ++j) {
-          std::uint32_t x[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[i] = packed_pair<T>(r[j * 8 + i * 2], r[j * 8 + i * 2 + 1]);
-          ptx::store_matrix_x4(ptx::shared_address(box) + at * Line + (((j * 2 + lane / 16) ^ swizzle) << 4), x);
-        }
-      } else {  // two neighbours at a time
-        char* const line = box + (warp * 16 + lane / 4) * Line;
-        constexpr int size = static_cast<int>(sizeof(T));
-#pragma unroll
-        for (int i = 0; i < Line / size / 2; i += 2) {
-          int const at = (i / 4 * 8 + lane % 4 * 2) * size;  // in its line
-          *reinterpret_cast<Pair<T>*>(line + i % 4 / 2 * 8 * Line + ((at / 16 ^ lane / 4 / lines) << 4) + at % 16) =
-              rounded_pair<T>(r[i], r[i + 1]);
         }
       }
     }

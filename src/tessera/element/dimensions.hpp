@@ -4,13 +4,13 @@
 #define TESSERA_ELEMENT_DIMENSIONS_HPP
 
 #include <Kokkos_Core.hpp>
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include <tessera/detail/array.hpp>
+#include <tessera/divisor.hpp>
 
 // The loop nest that several operands share, turned on the host into the fewest and longest loops.
 namespace tessera::detail {
@@ -64,29 +64,6 @@ struct Dimensions {
       for (int o = 0; o < Operands; ++o) stride[o][0] = 1;
     }
     rank = last + 1;
-  }
-};
-
-/// Division by a number known at launch: by multiplication where 31 bits suffice (T. Granlund, P. L. Montgomery,
-/// "Division by invariant integers using multiplication", PLDI 1994).
-struct Divisor {
-  std::int64_t by = 1;
-  std::uint32_t magic = 0, shift = 0;
-
-  Divisor() = default;
-  explicit Divisor(std::int64_t divisor) : by(divisor) {
-    if (divisor < 1 || divisor > std::numeric_limits<std::int32_t>::max()) return;
-    shift = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(divisor - 1)));
-    magic = static_cast<std::uint32_t>((((std::uint64_t{1} << shift) - static_cast<std::uint64_t>(divisor)) << 32) /
-                                           static_cast<std::uint64_t>(divisor) +
-                                       1);
-  }
-  /// n / by; `small` says that n and by are below 2^31.
-  KOKKOS_INLINE_FUNCTION std::int64_t quotient(std::int64_t n, bool small) const {
-    if (!small) return n / by;
-    auto const m = static_cast<std::uint32_t>(n);
-    auto const high = static_cast<std::uint32_t>((std::uint64_t{m} * magic) >> 32);
-    return static_cast<std::int64_t>((high + m) >> shift);
   }
 };
 

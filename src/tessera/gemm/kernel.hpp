@@ -268,7 +268,7 @@ struct GemmKernel {
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
     int const whole = t / a_tile, slice = t - whole * slices, plane = whole / a_plane;
-    TilePlace const at = order(whole - plane * a_plane.value());
+    TilePlace const at = order(whole - plane * static_cast<int>(a_plane.by));
     int const first = share(slice);
     return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(slice + 1) - first};
   }

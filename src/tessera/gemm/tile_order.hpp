@@ -4,31 +4,10 @@
 #define TESSERA_GEMM_TILE_ORDER_HPP
 
 #include <Kokkos_Core.hpp>
-#include <cstdint>
+#include <tessera/divisor.hpp>
 
 // Which tile of C comes when.
 namespace tessera::detail {
-
-/// Division of 0 <= n < 2^31 by one 1 <= d < 2^31 many times: a multiplication and a shift where the machine would take
-/// over a hundred clocks, for which every team would wait between its tiles (Granlund and Montgomery 1994).
-class Divisor {
- public:
-  /// Zero is taken for one: there is nothing to divide.
-  KOKKOS_FUNCTION explicit constexpr Divisor(int d) : value_(d > 0 ? d : 1) {
-    d = value_;
-    while ((std::int64_t{1} << shift_) < d) ++shift_;
-    multiplier_ = static_cast<std::uint32_t>(((std::uint64_t{1} << (31 + shift_)) + static_cast<std::uint64_t>(d) - 1) /
-                                             static_cast<std::uint64_t>(d));
-  }
-  KOKKOS_FORCEINLINE_FUNCTION constexpr int value() const { return value_; }
-  friend KOKKOS_FORCEINLINE_FUNCTION constexpr int operator/(int n, Divisor const& d) {
-    return static_cast<int>(static_cast<std::uint64_t>(n) * d.multiplier_ >> 31 >> d.shift_);
-  }
-
- private:
-  int value_, shift_ = 0;
-  std::uint32_t multiplier_ = 0;
-};
 
 struct TilePlace {
   int row, col;  // in tiles
@@ -46,9 +25,10 @@ class TileOrder {
         whole_groups_(tile_rows / group_rows) {}
 
   KOKKOS_FORCEINLINE_FUNCTION TilePlace operator()(int r) const {
-    int const group = r / a_group_, in_group = r - group * a_group_.value();
+    int const group = r / a_group_, in_group = r - group * static_cast<int>(a_group_.by);
     bool const whole = group < whole_groups_;
-    int const rows = whole ? group_rows : rest_.value(), col = whole ? in_group / group_rows : in_group / rest_;
+    int const rows = whole ? group_rows : static_cast<int>(rest_.by),
+              col = whole ? in_group / group_rows : in_group / rest_;
     return {group * group_rows + in_group - col * rows, col};
   }
 
@@ -64,11 +44,12 @@ class TileOrderOfColumns {
       : a_group_(TileOrder::group_rows * tile_cols), a_row_(tile_cols) {}
 
   KOKKOS_FORCEINLINE_FUNCTION TilePlace operator()(int r, int tile_rows) const {
-    int const group = r / a_group_, in_group = r - group * a_group_.value(), row0 = group * TileOrder::group_rows;
+    int const group = r / a_group_, in_group = r - group * static_cast<int>(a_group_.by),
+              row0 = group * TileOrder::group_rows;
     if (tile_rows - row0 >= TileOrder::group_rows)
       return {row0 + in_group % TileOrder::group_rows, in_group / TileOrder::group_rows};
     int const row = in_group / a_row_;
-    return {row0 + row, in_group - row * a_row_.value()};
+    return {row0 + row, in_group - row * static_cast<int>(a_row_.by)};
   }
 
  private:

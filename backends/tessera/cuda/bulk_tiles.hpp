@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_BULK_TILES_HPP
+#define TESSERA_CUDA_BULK_TILES_HPP
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/cuda/tensor_map.hpp>
+#include <tessera/cuda/wgmma.hpp>
+#include <tessera/types.hpp>
+
+// Tiles in shared memory, as the copy engine writes them and as the tensor cores read them.
+namespace tessera::detail::bulk {
+
+/// What the tensor cores take an element of memory for.
+template <class Element>
+struct Factor;
+template <>
+struct Factor<bf16_t> : ptx::Bf16 {};
+template <>
+struct Factor<fp16_t> : ptx::Fp16 {};
+template <>
+struct Factor<e4m3_t> : ptx::E4m3 {};
+template <>
+struct Factor<e5m2_t> : ptx::E5m2 {};
+template <>
+struct Factor<float> : ptx::Tf32 {};
+template <>
+struct Factor<std::int8_t> : ptx::Int8 {};
+
+/// What the tensor cores add up in.
+template <class Element>
+using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
+
+/// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
+/// the matrix it is copied from. Shared: two teams that need the same tile may load half of it each, for both.
+template <class Element, int Lines, int Cols, bool Transposed = false, bool Shared = false>
+struct Boxes {
+  static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
+  static_assert(Cols % line == 0);
+  static constexpr int lines = Lines, boxes = Cols / line;
+  static constexpr bool transposed = Transposed, shared = Shared;
+  /// A team's share of a tile loaded by two: half of the boxes, or half of the one.
+  static constexpr int share_boxes = boxes > 1 ? boxes / 2 : 1, share_lines = boxes > 1 ? Lines : Lines / 2;
+  static_assert(!Shared || (share_boxes * share_lines * 2 == Lines * boxes && share_lines % 8 == 0));
+  alignas(1024) unsigned char v[boxes][Lines][line_bytes];
+};
+
+/// Step k of a factor from its line (or, across, column) `first` on.
+template <bool IsAcross, class Tile>
+__device__ __forceinline__ std::uint64_t factor(Tile const& tile, int first, int k) {
+  std::uint32_t const address = ptx::shared_address(tile.v);
+  if constexpr (IsAcross)  // a step is 16 lines
+    return ptx::wgmma_descriptor(address + first / Tile::line * (Tile::lines * line_bytes), Tile::lines * line_bytes,
+                                 k * (16 * line_bytes / 16));
+  else
+    return ptx::wgmma_descriptor(address + (k / 4 * Tile::lines + first) * line_bytes, 16, k % 4 * 2);
+}
+
+}  // namespace tessera::detail::bulk
+
+#endif
