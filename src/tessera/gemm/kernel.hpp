@@ -57,8 +57,9 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumul
   in.release();
 }
 
-/// How what a step gives is added to acc, which gemm_promoted_sum() is told: next() for every step once its products
-/// are begun, add<Col>() when those of the columns from Col on are done. This one scales nothing.
+/// How what a step gives is added to acc, which gemm_promoted_sum() is told: next() for every step once its first
+/// products are done, and not before: a compiler that has reads to begin ahead of a wait begins the wait ahead of the
+/// additions, too. add<Col>() when those of the columns from Col on are done. This one scales nothing.
 struct AsItIs {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void next(Math&) {}
@@ -80,9 +81,9 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Additio
   auto const finish = [&](auto turn, auto newer) {
     constexpr int piece = turn % pieces;
     Part& part = turn % 2 == 0 ? even : odd;
-    if (piece == 0) addition.next(math);
     math.template wait_for<newer>(part);
     if (piece == pieces - 1) in.release();
+    if (piece == 0) addition.next(math);
     addition.template add<piece * width>(math, part, acc);
   };
   unroll<count>([&](auto turn) {
@@ -109,9 +110,9 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in
       auto const& s = in.acquire();
       unroll<N / width>([&](auto piece) {
         math.multiply(s.a, s.b, part, false, piece * width);
-        if (piece == 0) addition.next(math);
         math.template wait_for<0>(part);
         if (piece == N / width - 1) in.release();
+        if (piece == 0) addition.next(math);
         addition.template add<piece * width>(math, part, acc);
       });
     }
