@@ -9,6 +9,63 @@
 namespace tessera::detail::openmp {
 namespace {
 
+#if defined(__has_builtin) && (__has_builtin(__builtin_shufflevector) || defined(__clang__))
+#define TESSERA_SHUFFLES 1
+#else
+#define TESSERA_SHUFFLES 0
+#endif
+
+#if TESSERA_SHUFFLES
+/// 16 bytes, which every x86-64 and AArch64 processor moves and shuffles at once.
+template <class T>
+struct Quad {
+  typedef T Vector __attribute__((vector_size(16), aligned(sizeof(T)), may_alias));
+  static constexpr int lanes = 16 / static_cast<int>(sizeof(T));
+};
+
+/// to[c][r] = from[r][c] for a square of as many rows as 16 bytes hold.
+template <class T>
+void transpose_square(T const* from, std::int64_t row_stride, T* to, int pitch) {
+  using Vector = typename Quad<T>::Vector;
+  auto const row = [&](int r) { return *reinterpret_cast<Vector const*>(from + r * row_stride); };
+  auto const column = [&](int c) -> Vector& { return *reinterpret_cast<Vector*>(to + c * pitch); };
+  if constexpr (Quad<T>::lanes == 4) {
+    Vector const r0 = row(0), r1 = row(1), r2 = row(2), r3 = row(3);
+    Vector const low01 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5),
+                 high01 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+    Vector const low23 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5),
+                 high23 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+    column(0) = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+    column(1) = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+    column(2) = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+    column(3) = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  } else {
+    Vector const r0 = row(0), r1 = row(1);
+    column(0) = __builtin_shufflevector(r0, r1, 0, 2);
+    column(1) = __builtin_shufflevector(r0, r1, 1, 3);
+  }
+}
+#endif
+
+/// Contiguous rows into a panel, whose columns are: as many of them as whole squares have, which it returns.
+template <int Width, class T>
+int transpose_squares([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_t row_stride, [[maybe_unused]] int n,
+                      [[maybe_unused]] int k, [[maybe_unused]] T* to) {
+#if TESSERA_SHUFFLES
+  constexpr int lanes = Quad<T>::lanes;
+  int const columns = k / lanes * lanes;
+  for (int c = 0; c < columns; c += lanes) {
+    for (int r = 0; r + lanes <= n; r += lanes)
+      transpose_square(from + r * row_stride + c, row_stride, to + c * Width + r, Width);
+    for (int r = n / lanes * lanes; r < n; ++r)
+      for (int i = 0; i < lanes; ++i) to[(c + i) * Width + r] = from[r * row_stride + c + i];
+  }
+  return columns;
+#else
+  return 0;
+#endif
+}
+
 template <int Width, class T, class Compute>
 void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, Compute* to) {
   if (row_stride == 1 && n == Width) {
@@ -23,9 +80,12 @@ void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n
     for (int c = 0; c < k; ++c)
       for (int r = 0; r < n; ++r) to[c * Width + r] = Compute(from[c * col_stride + r]);
   } else {
+    int done = 0;
+    if constexpr (std::is_same_v<T, Compute>)
+      if (col_stride == 1) done = transpose_squares<Width>(from, row_stride, n, k, to);
     // Sixteen columns of every row before the next sixteen: both sides stay in the first-level cache.
     constexpr int columns = 16;
-    for (int c0 = 0; c0 < k; c0 += columns)
+    for (int c0 = done; c0 < k; c0 += columns)
       for (int r = 0; r < n; ++r)
         for (int c = c0, end = std::min(k, c0 + columns); c < end; ++c)
           to[c * Width + r] = Compute(from[r * row_stride + c * col_stride]);
