@@ -128,9 +128,13 @@ struct Atoms : Sizes {
       to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
       std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
       char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
-      for (int panel = 0; panel * Width < to.rows; ++panel)
-        pack_panel<Compute, Width>(m.type, from + panel * Width * m.row_stride * size, m.row_stride, m.col_stride,
-                                   std::min(Width, to.rows - panel * Width), to.k, &to.v[panel][0][0]);
+      // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
+      int const together = m.row_stride == 1 ? 16 : K;
+      for (int k = 0; k < to.k; k += together)
+        for (int panel = 0; panel * Width < to.rows; ++panel)
+          pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size,
+                                     m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
+                                     std::min(together, to.k - k), &to.v[panel][k][0]);
     }
   };
 

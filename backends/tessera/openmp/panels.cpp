@@ -47,18 +47,20 @@ void transpose_square(T const* from, std::int64_t row_stride, T* to, int pitch) 
 }
 #endif
 
-/// Contiguous rows into a panel, whose columns are: as many of them as whole squares have, which it returns.
+/// Contiguous rows into a panel, whose columns are: as many of them as whole lines of the cache have, which it returns.
+/// A line at a time, of few rows: those of a large matrix often lie where they drive each other out of the cache.
 template <int Width, class T>
-int transpose_squares([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_t row_stride, [[maybe_unused]] int n,
-                      [[maybe_unused]] int k, [[maybe_unused]] T* to) {
+int transpose_lines([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_t row_stride, [[maybe_unused]] int n,
+                    [[maybe_unused]] int k, [[maybe_unused]] T* to) {
 #if TESSERA_SHUFFLES
-  constexpr int lanes = Quad<T>::lanes;
-  int const columns = k / lanes * lanes;
-  for (int c = 0; c < columns; c += lanes) {
-    for (int r = 0; r + lanes <= n; r += lanes)
-      transpose_square(from + r * row_stride + c, row_stride, to + c * Width + r, Width);
-    for (int r = n / lanes * lanes; r < n; ++r)
-      for (int i = 0; i < lanes; ++i) to[(c + i) * Width + r] = from[r * row_stride + c + i];
+  constexpr int lanes = Quad<T>::lanes, line = 64 / static_cast<int>(sizeof(T));
+  int const columns = k / line * line, rows = n / lanes * lanes;
+  for (int c0 = 0; c0 < columns; c0 += line) {
+    for (int r = 0; r < rows; r += lanes)
+      for (int c = c0; c < c0 + line; c += lanes)
+        transpose_square(from + r * row_stride + c, row_stride, to + c * Width + r, Width);
+    for (int r = rows; r < n; ++r)
+      for (int c = c0; c < c0 + line; ++c) to[c * Width + r] = from[r * row_stride + c];
   }
   return columns;
 #else
@@ -82,7 +84,7 @@ void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n
   } else {
     int done = 0;
     if constexpr (std::is_same_v<T, Compute>)
-      if (col_stride == 1) done = transpose_squares<Width>(from, row_stride, n, k, to);
+      if (col_stride == 1) done = transpose_lines<Width>(from, row_stride, n, k, to);
     // Sixteen columns of every row before the next sixteen: both sides stay in the first-level cache.
     constexpr int columns = 16;
     for (int c0 = done; c0 < k; c0 += columns)
