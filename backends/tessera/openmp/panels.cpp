@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <algorithm>
+#include <type_traits>
 
 #include <tessera/detail/matrix.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
@@ -9,7 +10,7 @@
 namespace tessera::detail::openmp {
 namespace {
 
-#if defined(__has_builtin) && (__has_builtin(__builtin_shufflevector) || defined(__clang__))
+#if __has_builtin(__builtin_shufflevector)  // GCC 12, Clang
 #define TESSERA_SHUFFLES 1
 #else
 #define TESSERA_SHUFFLES 0
