@@ -29,8 +29,7 @@ struct Fragments {
 /// The choices that a configuration for the bulk pipeline makes, with what most of them take.
 struct BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
-  static constexpr bool ping_pong =
-      false;  // each consumer has a tile of its own: one stores while the other multiplies
+  static constexpr bool ping_pong = false;    // each consumer has a tile: one stores while the other multiplies
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
   static constexpr bool staged_store = true;  // results leave through shared memory
   static constexpr bool multicast = false;    // two teams may load right tiles together

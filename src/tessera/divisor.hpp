@@ -24,6 +24,7 @@ struct Divisor {
                                            static_cast<std::uint64_t>(divisor) +
                                        1);
   }
+  KOKKOS_FORCEINLINE_FUNCTION explicit constexpr operator int() const { return static_cast<int>(by); }
   /// n / by; `small` says that n and by are below 2^31.
   KOKKOS_INLINE_FUNCTION constexpr std::int64_t quotient(std::int64_t n, bool small) const {
     return small ? static_cast<int>(n) / *this : n / by;

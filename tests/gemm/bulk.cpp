@@ -170,9 +170,11 @@ TEST_CASE("a divisor divides as the machine does, and every tile comes once") {
     for (int cols : {1, 7, 33}) {
       std::vector<int> all(rows * cols), by_columns(rows * cols);
       detail::TileOrder const order(rows, cols);
+      detail::TileOrderBy<int> const same(rows, cols);
       detail::TileOrderOfColumns const of_columns(cols);
       for (int r = 0; r < rows * cols; ++r) {
-        detail::TilePlace const one = order(r), other = of_columns(r, rows);
+        detail::TilePlace const one = order(r), by_int = same(r), other = of_columns(r, rows);
+        CHECK((one.row == by_int.row && one.col == by_int.col));
         ++all.at(one.row * cols + one.col);
         ++by_columns.at(other.row * cols + other.col);
       }

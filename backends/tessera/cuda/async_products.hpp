@@ -158,7 +158,7 @@ struct DoubleProduct : MatrixShare<double, M, N> {
 template <int M, int N, int Unrolled>
 struct CoreProduct {
   using Compute = float;
-  static constexpr int lane_rows = 8, lane_cols = 32 / lane_rows, rows = M / lane_rows, cols = N / lane_cols, step = 1;
+  static constexpr int lane_rows = 8, lane_cols = 4, rows = M / lane_rows, cols = N / lane_cols, step = 1;
   static constexpr int left_sets = 2;
   static constexpr int unrolled_steps = Unrolled;  // all 16 do not fit the cache of instructions
   static_assert(M % 32 == 0 && N % 16 == 0);
@@ -170,12 +170,8 @@ struct CoreProduct {
     float v[cols];
   };
 
-  __device__ __forceinline__ static int lane_row(int lane) {
-    return lane_rows == 8 ? lane / 2 % 8 : lane % 2 + lane / 16 * 2;
-  }
-  __device__ __forceinline__ static int lane_col(int lane) {
-    return lane_rows == 8 ? lane % 2 + lane / 16 * 2 : lane / 2 % 8;
-  }
+  __device__ __forceinline__ static int lane_row(int lane) { return lane / 2 % 8; }
+  __device__ __forceinline__ static int lane_col(int lane) { return lane % 2 + lane / 16 * 2; }
 
   template <class F>
   __device__ __forceinline__ void for_each(int lane, F const& f) {

@@ -102,9 +102,6 @@ struct WarpLines {
   __device__ __forceinline__ T* data() const {
     return static_cast<T*>(const_cast<void*>(to.data)) + first;
   }
-  /// No lane's address is kept from one block of lines to the next.
-  __device__ __forceinline__ static int lane() { return ptx::anew(static_cast<int>(threadIdx.x)) % 32; }
-
   /// Count neighbours a lane, a block at a time. What f reads for the next block is on its way meanwhile.
   template <int Count, int Blocks, class F, class Write>
   __device__ __forceinline__ void store_packs(Compute alpha, Compute beta, F const& f, Write const& write) const {
@@ -113,7 +110,7 @@ struct WarpLines {
     constexpr int batch = AtOnce / Count < steps ? AtOnce / Count : steps, parts = steps / batch;
     static_assert(steps % batch == 0);
     using Steps = PackSteps<F, Count, batch, together>;
-    int const at = lane(), c = at % lanes_a_line * Count, begin = at / lanes_a_line;
+    int const at = ptx::lane(), c = at % lanes_a_line * Count, begin = at / lanes_a_line;
     auto read = Steps::read(*this, f, begin, c);
     write(Constant<0>{});
 #pragma unroll 1
@@ -223,7 +220,7 @@ struct WarpLines {
     static_assert(Width % 32 == 0 && steps % batch == 0 && batch * 32 % Width == 0);
 #pragma unroll 1
     for (int part = 0; part < steps / batch; ++part) {
-      int const begin = ptx::anew(part) * (batch * 32 / Width), c = lane();
+      int const begin = ptx::anew(part) * (batch * 32 / Width), c = ptx::lane();
       auto const each = [&](auto const& g) {  // g(i, row, column)
 #pragma unroll
         for (int i = 0; i < batch; ++i) g(i, Layout::row(begin + i * 32 / Width), block * Width + c + i * 32 % Width);

@@ -97,9 +97,8 @@ struct GemmBulkChoice {
 constexpr bool has_gemm_bulk_tile(GemmBulkTile const& tile, std::size_t element_bytes, bool across, bool promoted,
                                   bool own_epilogue) {
   if ((promoted ? tile.promoted_step : tile.step) == 0) return false;
-  if (tile.columns == 64 || (tile.ping_pong && tile.columns != 192)) {
-    if (element_bytes != 2 || across) return false;
-  }
+  bool const everywhere = tile.columns != 64 && !(tile.ping_pong && tile.columns != 192);
+  if (!everywhere && (element_bytes != 2 || across)) return false;
   if (!own_epilogue) return true;
   if (tile.rows == 64) return tile.columns == 128 && !tile.ping_pong;
   return promoted ? tile.columns == 256 : tile.ping_pong && tile.columns != 160;
@@ -123,13 +122,12 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, d
                        static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
   double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
   double const copies = tile.rows * bulk_line_clocks(p.a) + tile.columns * bulk_line_clocks(p.b) / multicast;
-  double const a_tile =
-      std::ceil(static_cast<double>(steps) / slices) * std::fmax(step * GemmBulkClocks::wait(multicast), copies) +
-      GemmBulkClocks::store(tile) + GemmBulkClocks::combine(tile, slices);
-  if (tile.ping_pong) {  // while one stores the other multiplies, if that takes as long
-    double const sum = static_cast<double>(steps) * std::fmax(step, copies), stored = GemmBulkClocks::store(tile);
+  double const sum =
+      std::ceil(static_cast<double>(steps) / slices) * std::fmax(step * GemmBulkClocks::wait(multicast), copies);
+  double const stored = GemmBulkClocks::store(tile);
+  if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
     return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
-  }
+  double const a_tile = sum + stored + GemmBulkClocks::combine(tile, slices);
   // Teams that share tiles are not persistent: every wave begins anew.
   return slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
 }

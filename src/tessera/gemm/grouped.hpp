@@ -128,7 +128,7 @@ struct GemmGroupsKernel {
       rest -= here;
       extents = groups.extents(++g);
     }
-    TilePlace const at = TileOrder(count(extents.m, BM), count(extents.n, BN))(static_cast<int>(rest));
+    TilePlace const at = TileOrderBy<int>(count(extents.m, BM), count(extents.n, BN))(static_cast<int>(rest));
     GemmOperands const x = groups.of(g);
     return {x, g, count(x.a.cols, BK), std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
   }

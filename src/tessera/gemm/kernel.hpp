@@ -269,7 +269,7 @@ struct GemmKernel {
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
     int const whole = t / a_tile, slice = t - whole * slices, plane = whole / a_plane;
-    TilePlace const at = order(whole - plane * static_cast<int>(a_plane.by));
+    TilePlace const at = order(whole - plane * static_cast<int>(a_plane));
     int const first = share(slice);
     return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(slice + 1) - first};
   }

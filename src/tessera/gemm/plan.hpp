@@ -54,18 +54,18 @@ template <class Epilogue, class Exec>
 GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
   GemmProblem const p = bulk_problem<Epilogue>(problem);
   GemmBulkChoice const choice = choose_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
-  GemmPlan plan;
-  plan.tile_m = choice.rows;
-  plan.tile_n = choice.columns;
-  plan.ping_pong = choice.ping_pong;
-  plan.fast_accumulation = options.fast_accumulation;
+  GemmPlan chosen, plan;
+  chosen.tile_m = choice.rows;
+  chosen.tile_n = choice.columns;
+  chosen.ping_pong = choice.ping_pong;
+  chosen.fast_accumulation = options.fast_accumulation;
   auto const describe = [&](auto atoms) {
     plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason);
   };
   if (bulk_sum(p.a.type, p.b.type) == BulkSum::full)
-    visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(plan, describe);
+    visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(chosen, describe);
   else
-    visit_gemm_bulk_tile<Exec, e4m3_t, e4m3_t, false, false, false>(plan, describe);
+    visit_gemm_bulk_tile<Exec, e4m3_t, e4m3_t, false, false, false>(chosen, describe);
   plan.ping_pong = choice.ping_pong;
   plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
   plan.clocks = choice.clocks;
