@@ -32,9 +32,16 @@ struct BulkSizes {
   static constexpr bool ping_pong = false;    // each consumer has a tile: one stores while the other multiplies
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
   static constexpr bool staged_store = true;  // results leave through shared memory
-  static constexpr bool multicast = false;    // two teams may load right tiles together
+  static constexpr bool multicast = false;    // two teams of a cluster may load tiles together
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
+};
+
+/// Teams on neighbouring tiles that run at the same time: one alone, two one above the other, which need the same right
+/// tiles, or two beside each other, which need the same left ones.
+struct Cluster {
+  int rows = 1, cols = 1;
+  KOKKOS_FUNCTION constexpr int teams() const { return rows * cols; }
 };
 
 /// In place of an element function: elements stay as they are.
@@ -109,6 +116,10 @@ concept MultipliesRounded = requires(typename A::Math& math, typename A::templat
 /// The kernel reads how many tiles there are where it runs, too late for the host to start a team for each.
 template <class Kernel>
 concept CountsTilesInPlace = Kernel::counts_tiles_in_place;
+
+/// A kernel whose tile() reads no memory, so that a team may know its first tile before the kernels ahead are done.
+template <class Kernel>
+concept PlacesTilesAhead = Kernel::places_tiles_ahead;
 
 /// The two halves of a kernel. Tiles are counted in 31 bits, which is what a league holds.
 template <class Kernel>

@@ -45,7 +45,7 @@ struct GemmOptions {
   std::size_t workspace_bytes = 0;
   /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}
   /// when the library has no such tile.
-  int tile_m = 0, tile_n = 0, slices = 0, multicast = 0;
+  int tile_m = 0, tile_n = 0, slices = 0, cluster_m = 0, cluster_n = 0;
 };
 
 /// What was chosen for a matrix product, and why.
@@ -53,7 +53,8 @@ struct GemmPlan {
   Algorithm algorithm = Algorithm::automatic;
   int tile_m = 1, tile_n = 1, tile_k = 1;  ///< elements of C a team, and steps of K
   int slices = 1;                          ///< teams that share a tile along K
-  int multicast = 1;                       ///< teams that load tiles of op(B) together
+  int cluster_m = 1;                       ///< teams, one above the other, that load tiles of op(B) together
+  int cluster_n = 1;                       ///< teams, beside each other, that load tiles of op(A) together
   bool ping_pong = false;                  ///< hopper: each half of a team has a tile of its own
   bool fast_accumulation = false;          ///< hopper: what the options permit
   int stages = 0;                          ///< depth of the ring that feeds the mainloop

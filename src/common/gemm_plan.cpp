@@ -34,13 +34,14 @@ namespace {
 
 /// Without the reason.
 std::string configuration(GemmPlan const& plan) {
-  char text[208], teams[32] = "";
+  char text[224], teams[32] = "";
   if (plan.slices > 1) std::snprintf(teams, sizeof(teams), " in %d slices", plan.slices);
-  if (plan.multicast > 1) std::snprintf(teams, sizeof(teams), " in teams of %d", plan.multicast);
-  if (plan.ping_pong) std::snprintf(teams, sizeof(teams), " in ping-pong");
-  std::snprintf(text, sizeof(text), "%s %dx%dx%d%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
-                name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, teams, plan.stages, plan.team_threads,
-                plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
+  if (plan.cluster_m * plan.cluster_n > 1)
+    std::snprintf(teams, sizeof(teams), " in clusters of %dx%d", plan.cluster_m, plan.cluster_n);
+  char const* const turns = plan.ping_pong ? " in ping-pong" : "";
+  std::snprintf(text, sizeof(text), "%s %dx%dx%d%s%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
+                name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, turns, teams, plan.stages,
+                plan.team_threads, plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
   return text;
 }
 

@@ -38,7 +38,8 @@ GemmProblem product(Scalar type, std::int64_t m, std::int64_t n, std::int64_t k)
 std::string choice(GemmProblem const& p, GemmOptions const& options = {}, bool own_epilogue = false) {
   auto const c = detail::choose_gemm_bulk(p, options, 132, own_epilogue);  // multiprocessors of an H200
   return std::to_string(c.rows) + "x" + std::to_string(c.columns) +
-         (c.ping_pong ? "p" : "/" + std::to_string(c.slices));
+         (c.ping_pong ? "p" : "/" + std::to_string(c.slices)) +
+         (c.cluster.rows > 1 ? " over" : (c.cluster.cols > 1 ? " beside" : ""));
 }
 
 /// Repacks a stack of `T` given by its strides, and compares it with the elements one by one.
@@ -122,37 +123,38 @@ TEST_CASE("what the copy engine reads where it lies, and what is repacked") {
 }
 
 TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
-  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x192p");  // in ping-pong
-  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1");
-  CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x256/1");
-  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128p");
-  CHECK(choice(product(Scalar::bf16, 4097, 1280, 5120)) == "128x160p");  // two waves, both full
-  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64/1");
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) ==
+        "128x192p over");  // in ping-pong, two teams one above the other
+  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1 over");
+  CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x256/1 over");
+  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128p beside");
+  CHECK(choice(product(Scalar::bf16, 4097, 1280, 5120)) == "128x160p beside");  // two waves, both full
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64/1 beside");
   CHECK(choice(product(Scalar::fp32, 512, 512, 512)) == "64x128/1");
-  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128p");
+  CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128p over");
   CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
   CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64/1");
   CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x128/3");
 
   // What is promoted takes registers: of 256 columns one half after the other.
-  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x128/1");
-  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x192p");
-  CHECK(choice(product(Scalar::e4m3, 4096, 4096, 4096), {.fast_accumulation = true}) == "128x256/1");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x128/1 over");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x192p over");
+  CHECK(choice(product(Scalar::e4m3, 4096, 4096, 4096), {.fast_accumulation = true}) == "128x256/1 over");
 
-  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {.tile_m = 64}) == "64x128p");
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {.tile_m = 64}) == "64x128p beside");
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x128/2");
   CHECK(choice(product(Scalar::bf16, 512, 512, 64), {.slices = 2}) == "0x0/1");  // one step cannot be shared
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.tile_m = 32}) == "0x0/1");
   GemmProblem across = product(Scalar::bf16, 512, 512, 512);
   across.b = matrix(Scalar::bf16, 512, 512, 1, 512);
-  CHECK(choice(across, {.tile_n = 192}) == "128x192p");
+  CHECK(choice(across, {.tile_n = 192}) == "128x192p over");
   CHECK(choice(across, {.tile_n = 160}) == "0x0/1");
 
   // Fewer kernels for who compiles them.
-  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {}, true) == "128x192p");
-  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096), {}, true) == "128x128p");
+  CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {}, true) == "128x192p over");
+  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096), {}, true) == "128x128p over");
   CHECK(choice(product(Scalar::bf16, 64, 8192, 8192), {}, true) == "64x128/2");
-  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x256/1");
+  CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x256/1 over");
 }
 
 TEST_CASE("a divisor divides as the machine does, and every tile comes once") {
@@ -168,17 +170,19 @@ TEST_CASE("a divisor divides as the machine does, and every tile comes once") {
   }
   for (int rows : {1, 5, 16, 17, 40, 48})
     for (int cols : {1, 7, 33}) {
-      std::vector<int> all(rows * cols), by_columns(rows * cols);
-      detail::TileOrder const order(rows, cols);
+      std::vector<int> all(rows * cols), by_columns(rows * cols), by_pairs(rows * cols);
+      detail::TileOrder const order(rows, cols), in_pairs(rows, cols, 2);
       detail::TileOrderBy<int> const same(rows, cols);
       detail::TileOrderOfColumns const of_columns(cols);
       for (int r = 0; r < rows * cols; ++r) {
-        detail::TilePlace const one = order(r), by_int = same(r), other = of_columns(r, rows);
+        detail::TilePlace const one = order(r), by_int = same(r), other = of_columns(r, rows), pair = in_pairs(r);
         CHECK((one.row == by_int.row && one.col == by_int.col));
         ++all.at(one.row * cols + one.col);
         ++by_columns.at(other.row * cols + other.col);
+        ++by_pairs.at(pair.row * cols + pair.col);
       }
       CHECK(all == std::vector<int>(all.size(), 1));
       CHECK(by_columns == all);
+      CHECK(by_pairs == all);
     }
 }

@@ -52,7 +52,8 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   CAPTURE(options.tile_m);
   CAPTURE(options.tile_n);
   CAPTURE(options.slices);
-  CAPTURE(options.multicast);
+  CAPTURE(options.cluster_m);
+  CAPTURE(options.cluster_n);
   ViewOf<Exec, TA**, LA> a_wide("A", s.m, s.k + pad);
   ViewOf<Exec, TB**, LB> b_wide("B", s.n, s.k + pad);
   ViewOf<Exec, TC**, LC> c("C", s.m, s.n);
@@ -89,9 +90,10 @@ std::vector<GemmOptions> all_tiles(GemmOptions const& options, bool across = fal
     if (!detail::has_gemm_bulk_tile(tile, sizeof(T), across, promoted, false)) continue;
     for (int slices = 1; slices <= tile.max_slices; ++slices)
       all.push_back(with_tile(options, tile.rows, tile.columns, slices));
-    if (tile.ping_pong) continue;
-    all.push_back(with_tile(options, tile.rows, tile.columns, 1));
-    all.back().multicast = 2;
+    for (auto [rows, cols] : {std::pair(2, 1), std::pair(1, 2)}) {
+      all.push_back(with_tile(options, tile.rows, tile.columns, 1));
+      all.back().cluster_m = rows, all.back().cluster_n = cols;
+    }
   }
   return all;
 }
@@ -116,13 +118,17 @@ TEST_CASE("the halves of a team take turns over many tiles") {
   for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
     if (tile.ping_pong)
       for (Size s : {Size{3000, 2600, 72}, Size{2300, 2104, 264}})
-        check_product<bf16_t, bf16_t, bf16_t>(s, with_tile(hopper, tile.rows, tile.columns, 1));
+        for (auto [rows, cols] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
+          GemmOptions options = with_tile(hopper, tile.rows, tile.columns, 1);
+          options.cluster_m = rows, options.cluster_n = cols;
+          check_product<bf16_t, bf16_t, bf16_t>(s, options);
+        }
 }
 
 TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {
-  for (int const multicast : {1, 2}) {
+  for (auto [rows, cols] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
     GemmOptions options = with_tile(hopper, 64, 64, 1);
-    options.multicast = multicast;
+    options.cluster_m = rows, options.cluster_n = cols;
     for (Size s : {Size{200, 304, 264}, Size{64, 64, 8}, Size{300, 72, 520}}) {
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
       check_product<fp16_t, fp16_t, e4m3_t>(s, options);

@@ -36,19 +36,22 @@ struct Atoms : Sizes {
     int at_once;          // neighbours of a row that may be stored at once
   };
 
-  template <int Lines, int Cols, bool Transposed = false, bool Shared = false>
-  using Lined = Boxes<Element, Lines, Cols, Transposed, Shared>;
+  template <int Lines, int Cols, bool Transposed = false>
+  using Lined = Boxes<Element, Lines, Cols, Transposed>;
   template <int M, int K>
-  struct Left : std::conditional_t<Sizes::left_across, Lined<K, M, true>, Lined<M, K>> {};  // (M,K)
+  struct Left : std::conditional_t<Sizes::left_across, Lined<K, M, true>, Lined<M, K>> {  // (M,K)
+    static constexpr bool left = true;
+  };
   template <int N, int K>
-  struct Right : std::conditional_t<Sizes::right_across, Lined<K, N, true, Sizes::multicast>,
-                                    Lined<N, K, false, Sizes::multicast>> {};  // (N,K)
+  struct Right : std::conditional_t<Sizes::right_across, Lined<K, N, true>, Lined<N, K>> {  // (N,K)
+    static constexpr bool left = false;
+  };
   template <int K, int N>
   struct RightTransposed : Lined<K, N> {};  // (K,N)
 
   template <class Tile>
   static Source source(MatrixStack const& m, int teams_together = 1) {
-    return tensor_map(Tile::transposed ? m.transposed() : m, teams_together > 1 ? Tile::share_lines : Tile::lines);
+    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines / teams_together);
   }
   /// The same for a matrix that may have fewer rows than a tile: the copy engine is slow to fill what is missing, so
   /// nothing is, and rows of products that are not stored come from whatever the stage holds.
@@ -110,8 +113,7 @@ struct Atoms : Sizes {
 
   struct Copy {
     std::uint64_t* full;  // completes when the bytes have landed
-    bool paired;          // with a team that needs the same right tiles
-    int rank;             // in the pair
+    Neighbours together;
     /// Copies from there are to come.
     __device__ __forceinline__ void announce(Source const& source) const { ptx::fetch_tensor_map(&source); }
     template <class Tile>
@@ -120,14 +122,14 @@ struct Atoms : Sizes {
       int const line0 = static_cast<int>(Tile::transposed ? col : row),
                 across = static_cast<int>(Tile::transposed ? row : col);
       int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
-      if constexpr (Tile::shared)
-        if (paired) {
+      if constexpr (Sizes::multicast)
+        if (Tile::left ? together.left : together.right) {
+          constexpr int half = Tile::lines / 2;
+          static_assert(half % 8 == 0, "the swizzle goes by groups of eight lines");
+          int const l = together.second ? half : 0;
 #pragma unroll
-          for (int i = 0; i < Tile::share_boxes; ++i) {
-            int const box = Tile::boxes > 1 ? rank * Tile::share_boxes + i : 0,
-                      l = Tile::boxes > 1 ? 0 : rank * Tile::share_lines;
+          for (int box = 0; box < Tile::boxes; ++box)
             ptx::bulk_load_4d_multicast(to.v[box][l], &source, full, 3, across + box * line, line0 + l, inner, outer);
-          }
           return;
         }
 #pragma unroll

@@ -9,8 +9,8 @@
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
 // two consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers move from
-// the producer to the consumers. Of a pair of teams each loads half of the right tiles for both: a stage is empty when
-// the consumers of both have given it back.
+// the producer to the consumers. Of two teams that need the same tile each loads half of it for both: a stage is empty
+// when the consumers of all that its loads go to have given it back.
 namespace tessera::detail::bulk {
 
 template <class Stage>
@@ -51,7 +51,7 @@ struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
   int group;
-  bool leads, paired;                 // the first warp of a consumer
+  bool leads, paired;                 // the first warp of a consumer; another team loads some of what this one reads
   int at = 0, oldest = 0, ahead = 0;  // steps of the tile
   std::uint32_t phase = 0;
 
@@ -61,12 +61,24 @@ struct Stream {
       phase ^= 1;
     }
   }
+  /// By a whole warp, so that what it computes is the same in all lanes and the compiler knows it; one of them copies.
   template <class Atoms, class Kernel>
-  __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step, int rank) {
+  __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step,
+                                          Neighbours const& together) {
     ptx::barrier_wait(empty + at, phase ^ 1);
-    ptx::barrier_arrive_expect(full + at, stage_bytes<Stage>(kernel));
-    kernel.load(typename Atoms::Copy{full + at, paired, rank}, stage[at], tile, step);
+    if (ptx::elect_one()) {
+      ptx::barrier_arrive_expect(full + at, stage_bytes<Stage>(kernel));
+      kernel.load(typename Atoms::Copy{full + at, together}, stage[at], tile, step);
+    }
     next();
+  }
+  /// Behind the last step: all that has been loaded is used, here and, what this team has loaded for it, by the other,
+  /// so that nobody will arrive at these barriers any more.
+  __device__ __forceinline__ void finish() {
+    for (int i = 0; i < Stage::depth; ++i) {
+      ptx::barrier_wait(empty + at, phase ^ 1);
+      next();
+    }
   }
   __device__ __forceinline__ Stage const& acquire() {
     ptx::barrier_wait(full + at, phase);
@@ -100,7 +112,7 @@ struct Stream {
 template <bool PingPong, class... Stage>
 struct Ends : Stream<Stage, PingPong>... {};
 
-/// Teams that share a tile along K, or that load right tiles together: neighbours in the league.
+/// Teams that share a tile along K, and those that load tiles together: neighbours in the league.
 template <class Kernel>
 KOKKOS_FUNCTION int slices(Kernel const& kernel) {
   if constexpr (requires { kernel.slices; })
@@ -108,12 +120,12 @@ KOKKOS_FUNCTION int slices(Kernel const& kernel) {
   else
     return 1;
 }
-template <class Kernel>
-KOKKOS_FUNCTION int multicast(Kernel const& kernel) {
-  if constexpr (requires { kernel.multicast; })
-    return kernel.multicast;
+template <class Atoms, class Kernel>
+KOKKOS_FUNCTION Cluster cluster(Kernel const& kernel) {
+  if constexpr (requires { kernel.cluster; } && Atoms::multicast)
+    return kernel.cluster;
   else
-    return 1;
+    return {};
 }
 
 template <class Kernel, class Atoms, class Inputs>
@@ -132,30 +144,33 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     Memory& shared = *static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
     int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
-    bool const paired = multicast(kernel) > 1;
+    Cluster const shape = cluster<Atoms>(kernel);
+    bool const paired = shape.teams() > 1, alone = !paired && slices(kernel) == 1;
+    Neighbours const together{shape.cols > 1, shape.rows > 1, paired && ptx::uniform(ptx::cluster_rank()) > 0};
     if constexpr (requires { kernel.announce(typename Atoms::Copy{}); })
       if (id == warpgroup) kernel.announce(typename Atoms::Copy{});
     if (id == 0) {
       int const releases = (Atoms::ping_pong ? 1 : consumers) * (paired ? 2 : 1);
       (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
-      ptx::barrier_init_fence();
+      ptx::async_proxy_fence();
+      if (!alone) ptx::barrier_init_fence();
     }
-    if (paired)
-      ptx::cluster_sync();
-    else
+    if (alone)
       team.team_barrier();
+    else
+      ptx::cluster_meet();
     ptx::let_next_grid_start();
-    ptx::wait_for_grids_before();
+    if constexpr (!PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
     Ends<Atoms::ping_pong, Stage...> ends{
         End<Stage>{static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
                    static_cast<Barriers<Stage>&>(shared).empty, group, warp % 4 == 0, paired}...};
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
-      if (warp == 0 && ptx::elect_one()) {
-        int const rank = paired ? ptx::cluster_rank() : 0;
-        each_tile(team, tiles, [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, rank); });
+      if (warp == 0) {
+        each_tile(team, tiles, [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, together); });
+        if (paired) (static_cast<End<Stage>&>(ends).finish(), ...);
       }
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
@@ -177,10 +192,6 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       });
       math.drain();
     }
-    if (paired) {  // the other may still load into this team's memory and arrive at its barriers
-      __syncwarp();
-      ptx::cluster_sync();
-    }
 #endif
   }
 
@@ -198,7 +209,14 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
         tile = kernel.tile_after(tile, t);
       }
     } else {
-      for (; t < tiles; t += team.league_size()) f(kernel.tile(t));
+      if (t >= tiles) return;
+      auto tile = kernel.tile(t);
+      if constexpr (PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
+      while (true) {
+        f(tile);
+        if ((t += team.league_size()) >= tiles) return;
+        tile = kernel.tile(t);
+      }
     }
   }
   template <class S>
@@ -213,14 +231,16 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     return kernel.steps(static_cast<S const*>(nullptr), tile);
   }
   template <class AllEnds>
-  __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends, int rank) const {
+  __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends,
+                                               Neighbours const& together) const {
     int last = 0;
     ((last = steps<Stage>(tile) > last ? steps<Stage>(tile) : last), ...);
 #pragma unroll 1
     for (int j = 0; j < last; ++j)
       (
           [&] {
-            if (j < steps<Stage>(tile)) static_cast<End<Stage>&>(ends).template produce<Atoms>(kernel, tile, j, rank);
+            if (j < steps<Stage>(tile))
+              static_cast<End<Stage>&>(ends).template produce<Atoms>(kernel, tile, j, together);
           }(),
           ...);
   }
@@ -251,7 +271,7 @@ struct BulkPipeline<Kokkos::Cuda> {
     }
     check_scratch(label, exec, P::scratch_bytes);
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads>(
-        label, exec, teams, bulk::slices(kernel) * bulk::multicast(kernel), P::scratch_bytes, P{kernel});
+        label, exec, teams, bulk::slices(kernel) * bulk::cluster<Atoms>(kernel).teams(), P::scratch_bytes, P{kernel});
   }
 };
 

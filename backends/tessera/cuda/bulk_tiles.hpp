@@ -33,17 +33,19 @@ struct Factor<std::int8_t> : ptx::Int8 {};
 template <class Element>
 using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
 
+/// What a team loads together with the other of its cluster: each half of the lines of a tile, for both.
+struct Neighbours {
+  bool left, right, second;  // which tiles, and whether the second half is this team's
+};
+
 /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
-/// the matrix it is copied from. Shared: two teams that need the same tile may load half of it each, for both.
-template <class Element, int Lines, int Cols, bool Transposed = false, bool Shared = false>
+/// the matrix it is copied from. Two teams that need the same tile may load half of the lines each, for both.
+template <class Element, int Lines, int Cols, bool Transposed = false>
 struct Boxes {
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
   static_assert(Cols % line == 0);
   static constexpr int lines = Lines, boxes = Cols / line;
-  static constexpr bool transposed = Transposed, shared = Shared;
-  /// A team's share of a tile loaded by two: half of the boxes, or half of the one.
-  static constexpr int share_boxes = boxes > 1 ? boxes / 2 : 1, share_lines = boxes > 1 ? Lines : Lines / 2;
-  static_assert(!Shared || (share_boxes * share_lines * 2 == Lines * boxes && share_lines % 8 == 0));
+  static constexpr bool transposed = Transposed;
   alignas(1024) unsigned char v[boxes][Lines][line_bytes];
 };
 

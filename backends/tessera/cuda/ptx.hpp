@@ -58,11 +58,9 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, std::uint32
       "r"(phase)
       : "memory");
 }
-/// Barriers initialised by this thread are visible to the asynchronous proxy and to the team after its next barrier.
-__device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;");
-  asm volatile("fence.proxy.async;");
-}
+/// Barriers initialised by this thread are visible to other teams of the cluster after it meets next. Takes some 500
+/// clocks.
+__device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;"); }
 
 // ---- named barriers of `threads` threads
 __device__ __forceinline__ void named_sync(int id, int threads) {

@@ -33,7 +33,7 @@ template <class Exec, class Epilogue>
 void run_block_scaled(Exec const& exec, GemmProblem const& p, BlockScales const& scales, Epilogue const& epilogue) {
   using Atoms = RegisterAtoms<Exec, float, GemmBlockScaled<Machine<Exec>::is_host>>;
   run_tiles<Atoms>("tessera::gemm_block_scaled", exec,
-                   GemmKernel<Atoms, Epilogue, BlockScales>(p, epilogue, 1, 1, scales));
+                   GemmKernel<Atoms, Epilogue, BlockScales>(p, epilogue, 1, {}, scales));
 }
 
 /// On the bulk pipeline, likewise. Of a C contiguous along its rows' index the transpose is not an option: the scales
@@ -46,8 +46,9 @@ void run_block_scaled_bulk(Exec const& exec, GemmProblem const& problem, BlockSc
   visit_gemm_bulk_tile<Exec, A, B, false, false, own_epilogue<Epilogue>>(plan, [&](auto atoms) {
     using Atoms = decltype(atoms);
     if constexpr (Atoms::promotes && has_block_scaled_tile(Atoms::BN))
-      run_tiles<Atoms>("tessera::gemm_block_scaled", exec,
-                       GemmKernel<Atoms, Epilogue, BlockScales>(p, epilogue, plan.slices, plan.multicast, scales));
+      run_tiles<Atoms>(
+          "tessera::gemm_block_scaled", exec,
+          GemmKernel<Atoms, Epilogue, BlockScales>(p, epilogue, plan.slices, {plan.cluster_m, plan.cluster_n}, scales));
   });
 }
 

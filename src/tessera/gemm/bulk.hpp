@@ -86,7 +86,8 @@ GemmProblem bulk_problem(GemmProblem const& p) {
 constexpr bool has_block_scaled_tile(int columns) { return columns < 256; }
 
 struct GemmBulkChoice {
-  int rows = 0, columns = 0, slices = 1, multicast = 1;
+  int rows = 0, columns = 0, slices = 1;
+  Cluster cluster;
   bool ping_pong = false;
   double clocks = HUGE_VAL;
 };
@@ -111,19 +112,22 @@ inline double bulk_line_clocks(MatrixStack const& m) {
   MatrixStack const lines = access.across ? m.transposed() : m;
   auto const size = static_cast<std::int64_t>(size_of(m.type));
   auto const address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(m.data) % 128);
-  return GemmBulkClocks::line(static_cast<int>(std::gcd(std::gcd(address, lines.row_stride * size), 128)));
+  return GemmBulkClocks::line(
+      static_cast<int>(std::gcd(std::gcd(address, lines.rows > 1 ? lines.row_stride * size : 0), 128)));
 }
 
 /// What a configuration takes, by the clocks in configs.hpp.
-inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, double step, int slices, int multicast,
-                               int concurrency) {
+inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, double step, int slices,
+                               Cluster const& cluster, int concurrency) {
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
-  double const tiles = static_cast<double>(p.batch() * gemm_tile_rows(p.m(), tile.rows, multicast)) *
-                       static_cast<double>((p.n() + tile.columns - 1) / tile.columns);
+  double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
+                       gemm_tile_count(p.n(), tile.columns, cluster.cols);
   double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
-  double const copies = tile.rows * bulk_line_clocks(p.a) + tile.columns * bulk_line_clocks(p.b) / multicast;
-  double const sum =
-      std::ceil(static_cast<double>(steps) / slices) * std::fmax(step * GemmBulkClocks::wait(multicast), copies);
+  double const busy = std::fmin(1, tiles * slices / std::fmax(1, concurrency));
+  double const copies = GemmBulkClocks::crowding(busy) * (tile.rows * bulk_line_clocks(p.a) / cluster.cols +
+                                                          tile.columns * bulk_line_clocks(p.b) / cluster.rows);
+  double const sum = std::ceil(static_cast<double>(steps) / slices) *
+                     std::fmax(step * GemmBulkClocks::together(tile, cluster), copies);
   double const stored = GemmBulkClocks::store(tile);
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
     return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
@@ -146,12 +150,16 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
     if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
     if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
     double const step = promoted ? tile.promoted_step : tile.step;
-    for (int multicast = 1; multicast <= (tile.ping_pong ? 1 : 2); ++multicast)
-      for (int slices = 1; slices <= (multicast > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices) {
-        if (!allows(options.slices, slices) || !allows(options.multicast, multicast)) continue;
-        double const clocks = gemm_bulk_clocks(p, tile, step, slices, multicast, concurrency);
-        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, multicast, tile.ping_pong, clocks};
+    for (Cluster const& cluster : {Cluster{1, 1}, Cluster{2, 1}, Cluster{1, 2}}) {
+      if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
+      bool const idle = (cluster.rows > 1 && p.m() <= tile.rows) || (cluster.cols > 1 && p.n() <= tile.columns);
+      if (idle && options.cluster_m == 0 && options.cluster_n == 0) continue;
+      for (int slices = 1; slices <= (cluster.teams() > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices) {
+        if (!allows(options.slices, slices)) continue;
+        double const clocks = gemm_bulk_clocks(p, tile, step, slices, cluster, concurrency);
+        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, cluster, tile.ping_pong, clocks};
       }
+    }
   }
   return best;
 }
@@ -200,7 +208,8 @@ void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const&
   repack_factors(exec, p);
   auto const run = [&](auto atoms) {
     using Atoms = decltype(atoms);
-    run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices, plan.multicast));
+    run_tiles<Atoms>("tessera::gemm", exec,
+                     GemmKernel<Atoms, Epilogue>(p, epilogue, plan.slices, {plan.cluster_m, plan.cluster_n}));
   };
   constexpr bool own = own_epilogue<Epilogue>;
   if constexpr (sizeof(A) == 2) {

@@ -110,16 +110,23 @@ struct GemmAsync<float, false, true> : AsyncSizes {
   static constexpr bool tensor_cores = false;
 };
 
-/// A tile of Rows x Columns, 128 bytes of K a step, so many stages that 227 KB are full beside 32 KB for the store.
+/// Lines of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
+/// descriptors and the way to the first result: where the products of one line take less, a step has two.
+constexpr int gemm_bulk_lines(int rows, int columns, bool ping_pong) {
+  return rows == 64 && (columns == 64 || ping_pong) ? 2 : 1;
+}
+
+/// A tile of Rows x Columns, and so many stages that 227 KB are full beside 32 KB for the store.
 /// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each), 128 x 192 the largest
 /// of one.
 template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
           bool Promotes = false, bool PingPong = false>
 struct GemmBulk : BulkSizes {
-  static constexpr int BM = Rows, BN = Columns, BK = 128 / ElementBytes;
-  static constexpr int depth = 192 * 1024 / ((BM + BN) * 128);
+  static constexpr int lines = gemm_bulk_lines(Rows, Columns, PingPong);
+  static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
+  static constexpr int depth = 192 * 1024 / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
-  static constexpr bool promotes = Promotes, multicast = !PingPong, ping_pong = PingPong;
+  static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong;
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 2 : 1;
   static constexpr bool crowded = Promotes || (PingPong);  // of registers
@@ -127,9 +134,9 @@ struct GemmBulk : BulkSizes {
                        consumer_registers = crowded ? 240 : BulkSizes::consumer_registers;
 };
 
-/// A candidate of the bulk pipeline, with the clocks that a step takes, measured on an H200 whose multiprocessors are
-/// all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other fp32
-/// accumulators through the ring, which holds those of max_slices - 1.
+/// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
+/// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
+/// fp32 accumulators through the ring, which holds those of max_slices - 1.
 struct GemmBulkTile {
   int rows, columns;
   bool ping_pong;
@@ -138,13 +145,13 @@ struct GemmBulkTile {
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
     {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},   {128, 160, true, 1, 738, 0},
-    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 338, 0},    {128, 192, false, 2, 0, 930},
-    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 260, 0},
+    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 310, 0},    {128, 192, false, 2, 0, 930},
+    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 190, 0},
 };
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
 struct GemmBulkClocks {
-  static constexpr double start = 4500;  // launch, descriptors, first stage
+  static constexpr double start = 4300;  // launch, descriptors, first stage
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
   static constexpr double store(GemmBulkTile const& t) {
     return 800 + t.rows * t.columns / (t.ping_pong ? 12.0 : 24.0);
@@ -158,8 +165,17 @@ struct GemmBulkClocks {
   static constexpr double line(int aligned) {
     return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 1.88));
   }
-  /// How much longer a step takes for teams that wait for each other.
-  static constexpr double wait(int multicast) { return multicast > 1 ? 1.08 : 1; }
+  /// Of that, how much is left where few multiprocessors load: the second-level cache gives 42 bytes a clock to each of
+  /// all 132, and 90 to one of 64.
+  static constexpr double crowding(double busy) { return busy > 0.6 ? busy : 0.6; }
+  /// How much of its time a step takes where two teams load a tile together: what the cache then need not give twice is
+  /// the less, the larger tiles are. Sharing right tiles of 64 rows does not pay, which was measured and not
+  /// understood.
+  static constexpr double together(GemmBulkTile const& t, Cluster const& c) {
+    if (c.teams() == 1) return 1;
+    if (t.rows == 64) return c.rows > 1 ? 1.1 : (gemm_bulk_lines(t.rows, t.columns, t.ping_pong) > 1 ? 0.98 : 1);
+    return t.columns <= 160 ? 0.98 : 0.995;
+  }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
   static constexpr double usable(int slices) { return slices > 3 ? 0.87 : (slices > 2 ? 0.93 : 1); }
 };

@@ -10,9 +10,9 @@
 
 namespace tessera::detail {
 
-/// Tiles of `rows` rows over m of them, a multiple of `together`: the last may lie outside.
-constexpr int gemm_tile_rows(std::int64_t m, int rows, int together) {
-  return static_cast<int>((m + std::int64_t(rows) * together - 1) / (std::int64_t(rows) * together)) * together;
+/// Tiles of `size` over an extent, a multiple of `together`: the last may lie outside.
+constexpr int gemm_tile_count(std::int64_t extent, int size, int together) {
+  return static_cast<int>((extent + std::int64_t(size) * together - 1) / (std::int64_t(size) * together)) * together;
 }
 
 /// Elements along an index that share a scale.
@@ -207,12 +207,13 @@ bool gemm_follows(typename Atoms::Source const& source) {
 
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
-/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Where `multicast` is 2,
-/// neighbouring teams work on tiles of one column, one above the other, and may load its B together. With BlockScales,
-/// what a block of K gives is multiplied by its scales before it is added.
+/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Or the teams of a cluster
+/// work on neighbouring tiles and may load what they both need together. With BlockScales, what a block of K gives is
+/// multiplied by its scales before it is added.
 template <class Atoms, class Epilogue, class Scales = Unscaled>
 struct GemmKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
+  static constexpr bool places_tiles_ahead = true;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -229,8 +230,9 @@ struct GemmKernel {
   typename Atoms::Source a, b;
   typename Atoms::Target c;
   Finish<Compute, Epilogue> finish;
-  int tile_rows, tile_cols, mainloop, slices, multicast;
-  Divisor a_plane, a_tile;  // tiles of a plane, slices
+  int tile_rows, tile_cols, mainloop, slices;
+  Cluster cluster;
+  Divisor a_plane, a_tile;  // clusters' tiles in a plane, teams in one
   TileOrder order;
   std::int64_t planes;
   double flops;
@@ -239,20 +241,20 @@ struct GemmKernel {
   int stage_bytes;            // that copies bring
   Scales scales;
 
-  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, int teams_together = 1,
+  GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, Cluster const& together = {},
              Scales const& block_scales = {})
-      : a(gemm_source<Atoms, typename Atoms::template Left<BM, BK>>(p.a)),
-        b(gemm_source<Atoms, typename Atoms::template Right<BN, BK>>(p.b, teams_together)),
+      : a(gemm_source<Atoms, typename Atoms::template Left<BM, BK>>(p.a, together.cols)),
+        b(gemm_source<Atoms, typename Atoms::template Right<BN, BK>>(p.b, together.rows)),
         c(Atoms::template target<Accumulator>(p.c)),
         finish(p, epilogue),
-        tile_rows(gemm_tile_rows(p.m(), BM, teams_together)),
-        tile_cols(static_cast<int>((p.n() + BN - 1) / BN)),
+        tile_rows(gemm_tile_count(p.m(), BM, together.rows)),
+        tile_cols(gemm_tile_count(p.n(), BN, together.cols)),
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
         slices(slices_a_tile),
-        multicast(teams_together),
-        a_plane(tile_rows * tile_cols),
-        a_tile(slices_a_tile),
-        order(tile_rows, tile_cols),
+        cluster(together),
+        a_plane(tile_rows * tile_cols / together.teams()),
+        a_tile(slices_a_tile * together.teams()),
+        order(tile_rows / together.rows, tile_cols / together.cols, together.rows),
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
         whole_tiles(p.m() % BM == 0 && p.n() % BN == 0 && p.k() % BK == 0 &&
@@ -260,18 +262,23 @@ struct GemmKernel {
                     gemm_follows<Atoms, typename Atoms::template Right<BN, BK>>(b)),
         batched_a(p.a.inner > 1),
         batched_b(p.b.inner > 1),
-        stage_bytes(gemm_copied_bytes<Atoms, typename Atoms::template Left<BM, BK>>(p.a) +
-                    gemm_copied_bytes<Atoms, typename Atoms::template Right<BN, BK>>(p.b, teams_together)),
+        stage_bytes(gemm_copied_bytes<Atoms, typename Atoms::template Left<BM, BK>>(p.a, together.cols) +
+                    gemm_copied_bytes<Atoms, typename Atoms::template Right<BN, BK>>(p.b, together.rows)),
         scales(block_scales) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
-    int const whole = t / a_tile, slice = t - whole * slices, plane = whole / a_plane;
-    TilePlace const at = order(whole - plane * static_cast<int>(a_plane));
-    int const first = share(slice);
-    return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(slice + 1) - first};
+    int const whole = t / a_tile, team = t - whole * static_cast<int>(a_tile), plane = whole / a_plane;
+    TilePlace at = order(whole - plane * static_cast<int>(a_plane));
+    if (slices > 1) {
+      int const first = share(team);
+      return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(team + 1) - first};
+    }
+    at.row = at.row * cluster.rows + (cluster.rows > 1 ? team : 0);
+    at.col = at.col * cluster.cols + (cluster.cols > 1 ? team : 0);
+    return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, 0, mainloop};
   }
   double operations() const { return flops; }
   /// Where a slice begins; every slice has a step.
@@ -279,7 +286,7 @@ struct GemmKernel {
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
   std::int64_t teams(int concurrency) const {
-    return slices > 1 || tiles() < concurrency ? tiles() : concurrency / multicast * multicast;
+    return slices > 1 || tiles() < concurrency ? tiles() : concurrency / cluster.teams() * cluster.teams();
   }
 
   KOKKOS_FUNCTION int steps(Stage const*, Tile const& t) const { return t.steps; }

@@ -67,14 +67,16 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   else
     visit_gemm_bulk_tile<Exec, e4m3_t, e4m3_t, false, false, false>(chosen, describe);
   plan.ping_pong = choice.ping_pong;
-  plan.tile_k = 128 / static_cast<int>(size_of(p.a.type));
+  plan.tile_k =
+      gemm_bulk_lines(choice.rows, choice.columns, choice.ping_pong) * 128 / static_cast<int>(size_of(p.a.type));
   plan.clocks = choice.clocks;
   plan.slices = choice.slices;
-  plan.multicast = choice.multicast;
+  plan.cluster_m = choice.cluster.rows;
+  plan.cluster_n = choice.cluster.cols;
   plan.fast_accumulation = options.fast_accumulation;
   plan.workspace_bytes = bulk_workspace(p);
-  plan.tiles = p.batch() * gemm_tile_rows(p.m(), choice.rows, choice.multicast) *
-               ((p.n() + choice.columns - 1) / choice.columns) * choice.slices;
+  plan.tiles = p.batch() * gemm_tile_count(p.m(), choice.rows, choice.cluster.rows) *
+               gemm_tile_count(p.n(), choice.columns, choice.cluster.cols) * choice.slices;
   return plan;
 }
 

@@ -20,22 +20,26 @@ class TileOrderBy {
  public:
   static constexpr int group_rows = 16;  // 8 loses 3 % at 4096³ bf16 on an H200
 
-  KOKKOS_FUNCTION TileOrderBy(int tile_rows, int tile_cols)
-      : a_group_((tile_rows < group_rows ? tile_rows : group_rows) * tile_cols),
-        rest_(tile_rows % group_rows == 0 ? group_rows : tile_rows % group_rows),
-        whole_groups_(tile_rows / group_rows) {}
+  /// Every tile may stand for a power of two of them, one above the other.
+  KOKKOS_FUNCTION TileOrderBy(int tile_rows, int tile_cols, int rows_a_tile = 1)
+      : rows_(group_rows / rows_a_tile),
+        a_group_((tile_rows < rows_ ? tile_rows : rows_) * tile_cols),
+        rest_(tile_rows % rows_ == 0 ? rows_ : tile_rows % rows_),
+        whole_groups_(tile_rows / rows_) {
+    while (1 << shift_ < rows_) ++shift_;
+  }
 
   KOKKOS_FORCEINLINE_FUNCTION TilePlace operator()(int r) const {
     int const group = r / a_group_, in_group = r - group * static_cast<int>(a_group_);
     bool const whole = group < whole_groups_;
-    int const rows = whole ? group_rows : static_cast<int>(rest_),
-              col = whole ? in_group / group_rows : in_group / rest_;
-    return {group * group_rows + in_group - col * rows, col};
+    int const rows = whole ? rows_ : static_cast<int>(rest_), col = whole ? in_group >> shift_ : in_group / rest_;
+    return {group * rows_ + in_group - col * rows, col};
   }
 
  private:
+  int rows_;  // of a group
   Number a_group_, rest_;
-  int whole_groups_;
+  int whole_groups_, shift_ = 0;
 };
 using TileOrder = TileOrderBy<Divisor>;
 
