@@ -146,6 +146,13 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   return p;
 }
 
+/// The problem as it runs: a score of the caller's own is asked about the heads as they are.
+template <class Exec, class Score, class O, class Q, class K, class V>
+AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options) {
+  AttentionProblem const p = attention_problem<Exec>(o, q, k, v, options);
+  return std::is_same_v<Score, score::Identity> ? with_heads_together(p) : p;
+}
+
 template <class V>
 using attention_compute = std::conditional_t<std::is_same_v<typename V::non_const_value_type, double>, double, float>;
 
@@ -159,7 +166,7 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
                              AttentionOptions const& options = {}, Score const& = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
   return detail::plan_attention<Exec, detail::attention_compute<O>, Score>(
-      exec, detail::attention_problem<Exec>(o, q, k, v, options), options);
+      exec, detail::attention_to_run<Exec, Score>(o, q, k, v, options), options);
 }
 
 /// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
@@ -186,10 +193,10 @@ void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
                Score const& score = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
   using Compute = detail::attention_compute<O>;
-  detail::AttentionProblem const p = detail::attention_problem<Exec>(o, q, k, v, options);
+  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score>(o, q, k, v, options);
   AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score>(exec, p, options);
   if (plan.tiles == 0) return;
-  detail::run_attention<Exec, Compute, Score>(exec, p, plan, score);
+  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score);
 }
 
 /// attention() on the default instance of O's execution space.

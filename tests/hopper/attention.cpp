@@ -11,7 +11,7 @@ namespace {
 
 using Exec = Kokkos::Cuda;
 
-template <class Score, class Visible, class Expected>
+template <class T, class TO = T, class Score, class Visible, class Expected>
 void run_case(AttentionShape z, bool causal, Score const& functor, Visible const& visible, Expected const& expected,
               AttentionLayout layout = AttentionLayout::bhsd) {
   CAPTURE(z.queries);
@@ -20,16 +20,15 @@ void run_case(AttentionShape z, bool causal, Score const& functor, Visible const
   CAPTURE(z.d_v);
   CAPTURE(causal);
   bool const heads_first = layout == AttentionLayout::bhsd;
-  auto const view = [&](std::string const& name, int h, int s, int d) {
-    return heads_first ? ViewOf<Exec, bf16_t****>(name, z.batch, h, s, d)
-                       : ViewOf<Exec, bf16_t****>(name, z.batch, s, h, d);
+  auto const view = [&]<class E>(E, std::string const& name, int h, int s, int d) {
+    return heads_first ? ViewOf<Exec, E****>(name, z.batch, h, s, d) : ViewOf<Exec, E****>(name, z.batch, s, h, d);
   };
-  auto const q = view("Q", z.heads, z.queries, z.d), k = view("K", z.kv_heads, z.keys, z.d),
-             v = view("V", z.kv_heads, z.keys, z.d_v), o = view("O", z.heads, z.queries, z.d_v);
+  auto const q = view(T{}, "Q", z.heads, z.queries, z.d), k = view(T{}, "K", z.kv_heads, z.keys, z.d),
+             v = view(T{}, "V", z.kv_heads, z.keys, z.d_v);
+  auto const o = view(TO{}, "O", z.heads, z.queries, z.d_v);
   ViewOf<Exec, float***> lse("LSE", z.batch, z.heads, z.queries);
-  auto const qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2),
-             vh = uniform<bf16_t>(v.size(), 3);
-  auto const swapped = [&](std::vector<bf16_t> const& from, int outer, int inner, int d) {
+  auto const qh = uniform<T>(q.size(), 1, -2, 2), kh = uniform<T>(k.size(), 2, -2, 2), vh = uniform<T>(v.size(), 3);
+  auto const swapped = [&](auto const& from, int outer, int inner, int d) {
     if (heads_first) return from;
     auto to = from;
     for (int b = 0; b < z.batch; ++b)
@@ -50,18 +49,19 @@ void run_case(AttentionShape z, bool causal, Score const& functor, Visible const
              .algorithm = AttentionAlgorithm::hopper,
              .allow_fallback = false},
             functor);
-  // ex2.approx errs by 2^-22 relative to its result, four roundings of fp32; weights are rounded to bf16.
+  // ex2.approx errs by 2^-22 relative to its result, four roundings of fp32; weights are rounded to the factors' type.
   auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, expected,
-                                     4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+                                     4 * unit_roundoff<float>(), 2 * unit_roundoff<T>());
   check_attention(r, swapped(values(o), z.queries, z.heads, z.d_v));
   check_lse(r, values(lse));
 }
 
 constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
 
+template <class T = bf16_t, class TO = T>
 void run_plain(AttentionShape z, bool causal, AttentionLayout layout = AttentionLayout::bhsd) {
   int const offset = z.keys - z.queries;
-  run_case(
+  run_case<T, TO>(
       z, causal, score::Identity{}, [=](int, int i, int j) { return !causal || j <= i + offset; }, unchanged, layout);
 }
 
@@ -76,6 +76,21 @@ TEST_CASE("the hopper pipeline attends over lengths and features that are no mul
     run_plain({1, 2, 2, 129, 511, 72, 104}, causal);
     run_plain({1, 1, 1, 1, 700, 40, 16}, causal);
     run_plain({1, 2, 2, 140, 1300, 128, 128}, causal);
+    run_plain({1, 2, 1, 150, 170, 256, 256}, causal);
+    run_plain({2, 2, 2, 257, 641, 192, 136}, causal);
+    run_plain({1, 1, 1, 3, 81, 16, 248}, causal);
+    run_plain({2, 8, 2, 1, 700, 128, 128}, causal);  // decoding: four heads a tile
+    run_plain({2, 12, 2, 5, 300, 64, 64}, causal);
+  }
+}
+
+TEST_CASE("the hopper pipeline attends over fp16, and into fp32") {
+  for (bool causal : {false, true}) {
+    run_plain<fp16_t>({1, 2, 1, 150, 333, 128, 128}, causal);
+    run_plain<fp16_t>({1, 2, 2, 129, 200, 64, 56}, causal);
+    run_plain<fp16_t>({1, 1, 1, 130, 4100, 128, 120}, false);
+    run_plain<fp16_t, float>({1, 2, 1, 150, 170, 256, 256}, causal);
+    run_plain<bf16_t, float>({1, 2, 2, 129, 511, 72, 104}, causal);
   }
 }
 
@@ -85,19 +100,52 @@ TEST_CASE("the hopper pipeline takes the layout with the sequence first") {
   run_plain({2, 4, 2, 140, 150, 128, 128}, true, AttentionLayout::bshd);
 }
 
+TEST_CASE("the hopper pipeline reads nothing into keys behind a length") {
+  AttentionShape const z{4, 2, 1, 130, 300, 128, 128};
+  std::vector<int> const lengths = {177, 300, 0, 5};
+  ViewOf<Exec, int*> const device_lengths("lengths", z.batch);
+  fill(device_lengths, lengths);
+  ViewOf<Exec, bf16_t****> const q("Q", z.batch, z.heads, z.queries, z.d), o("O", z.batch, z.heads, z.queries, z.d),
+      k("K", z.batch, z.kv_heads, z.keys, z.d), v("V", z.batch, z.kv_heads, z.keys, z.d);
+  auto const qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2),
+             vh = uniform<bf16_t>(v.size(), 3);
+  auto const hidden = [&](std::vector<bf16_t> x) {
+    for (int b = 0; b < z.batch; ++b)
+      for (int j = lengths[b]; j < z.keys; ++j)
+        for (int c = 0; c < z.d; ++c) x[(std::size_t(b) * z.keys + j) * z.d + c] = bf16_t(NAN);
+    return x;
+  };
+  fill(q, qh), fill(k, hidden(kh)), fill(v, hidden(vh));
+  for (bool causal : {false, true}) {
+    CAPTURE(causal);
+    poison(o);
+    attention(Exec{}, o, q, k, v,
+              {.causal = causal,
+               .key_lengths = device_lengths,
+               .algorithm = AttentionAlgorithm::hopper,
+               .allow_fallback = false});
+    auto const visible = [&](int b, int i, int j) {
+      return j < lengths[b] && (!causal || j <= i + lengths[b] - z.queries);
+    };
+    auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, unchanged,
+                                       4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+    check_attention(r, values(o));
+  }
+}
+
 TEST_CASE("the hopper pipeline takes a score functor") {
   AttentionShape const z{1, 2, 1, 150, 200, 128, 128};
-  run_case(
+  run_case<bf16_t>(
       z, true, score::SoftCap{4.0}, [=](int, int i, int j) { return j <= i + z.keys - z.queries; },
       [](double s, int, int, int, int) { return 4.0 * std::tanh(s / 4.0); });
 }
 
 TEST_CASE("the plan names what keeps an attention from the hopper pipeline") {
-  ViewOf<Exec, bf16_t****> q("Q", 1, 2, 64, 128), o("O", 1, 2, 64, 128), big("Q", 1, 2, 64, 192),
-      big_o("O", 1, 2, 64, 192), odd("Q", 1, 2, 64, 100), odd_o("O", 1, 2, 64, 100);
+  ViewOf<Exec, bf16_t****> q("Q", 1, 2, 64, 128), o("O", 1, 2, 64, 128), odd("Q", 1, 2, 64, 100),
+      odd_o("O", 1, 2, 64, 100);
+  ViewOf<Exec, fp16_t****> half("Q", 1, 2, 64, 128), half_o("O", 1, 2, 64, 128);
   CHECK(attention_plan(Exec{}, o, q, q, q).algorithm == AttentionAlgorithm::hopper);
-  CHECK(contains(attention_plan(Exec{}, big_o, big, big, big).reason, "128 features"));
+  CHECK(attention_plan(Exec{}, half_o, half, half, half).algorithm == AttentionAlgorithm::hopper);
+  CHECK(contains(attention_plan(Exec{}, half_o, q, q, q).reason, "fp32"));
   CHECK(contains(attention_plan(Exec{}, odd_o, odd, odd, odd).reason, "16 bytes"));
-  ViewOf<Exec, int*> lengths("lengths", 1);
-  CHECK(contains(attention_plan(Exec{}, o, q, q, q, {.key_lengths = lengths}).reason, "length"));
 }

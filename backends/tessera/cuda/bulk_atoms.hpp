@@ -13,19 +13,20 @@
 #include <tessera/cuda/rounding.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
-// accumulators in the registers of two consumer warpgroups: 64 rows each, the same 64 rows and half of the columns, or,
-// in ping-pong, a tile each.
+// accumulators in the registers of two or three consumer warpgroups: 64 rows each, the same 64 rows and half of the
+// columns, or, in ping-pong, a tile each.
 namespace tessera::detail::bulk {
 
-inline constexpr int warpgroup = 128, consumers = 2;
+inline constexpr int warpgroup = 128;
 
 template <class Element, class Sizes, class RightElement = Element>
 struct Atoms : Sizes {
   static_assert(sizeof(Element) == sizeof(RightElement), "both factors of a product have elements of one size");
   using Compute = Sum<Element>;
+  using Sizes::consumers;
   static constexpr int team_threads = warpgroup * (1 + consumers);
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
-  /// Rows inside an operand but past a limit of the caller's are copied as they are.
+  /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
   static constexpr bool clips_rows = false;
 
   using Source = CUtensorMap;
@@ -207,6 +208,18 @@ struct Atoms : Sizes {
                    ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128), add || k > 0);
       ptx::wgmma_commit();
     }
+    /// Rows of a right factor become zero from `first` on: by each consumer for itself, since zeros that the other
+    /// writes once more do no harm.
+    template <int K, int N>
+    __device__ __forceinline__ void clear_rows(RightTransposed<K, N> const& tile, int first) const {
+      constexpr int packs = line_bytes / static_cast<int>(sizeof(uint4));
+      if (first >= K) return;
+      auto& boxes = const_cast<RightTransposed<K, N>&>(tile).v;  // a stage is a consumer's until it is given back
+      for (auto& box : boxes)
+        for (int i = first * packs + thread; i < K * packs; i += warpgroup) reinterpret_cast<uint4*>(box)[i] = {};
+      ptx::async_proxy_fence();
+      ptx::named_sync(4 + group, warpgroup);
+    }
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_all_but(Acc& acc) const {
       ptx::wgmma_wait<Pending>();
@@ -218,12 +231,12 @@ struct Atoms : Sizes {
       ptx::wgmma_wait<Pending>();
       pin(acc);
     }
-    /// The two consumers take turns at the tensor cores: one multiplies while the other does its row work.
+    /// The consumers take turns at the tensor cores: one multiplies while the others do their row work.
     template <class F>
     __device__ __forceinline__ void turn(F const& f) const {
       if constexpr (Sizes::take_turns) ptx::named_sync(1 + group, 2 * warpgroup);
       f();
-      if constexpr (Sizes::take_turns) ptx::named_arrive(2 - group, 2 * warpgroup);
+      if constexpr (Sizes::take_turns) ptx::named_arrive(1 + (group + 1) % consumers, 2 * warpgroup);
     }
 
     template <int M, int N>
@@ -349,7 +362,10 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
       if constexpr (!Sizes::staged_store) {
-        store_direct(acc, target, plane, row0, col0);
+        if (target.strides.type == scalar_of<float>)
+          store_direct<float>(acc, target, plane, row0, col0);
+        else
+          store_direct<Element>(acc, target, plane, row0, col0);
       } else if (target.staged) {
         int const row = static_cast<int>(row0), col = static_cast<int>(col0);
         visit_scalar<Compute>(target.strides.type, [&](auto tag) {
@@ -385,8 +401,8 @@ struct Atoms : Sizes {
 #pragma unroll
       for (auto& block : acc.r) ptx::pin(block);
     }
-    /// Straight from registers, two columns at a time: bf16, columns in aligned pairs.
-    template <int M, int N>
+    /// Straight from registers, two columns at a time, which lie in aligned pairs: the factors' type or fp32.
+    template <class T, int M, int N>
     __device__ __forceinline__ void store_direct(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                                  std::int64_t row0, std::int64_t col0) const {
       MatrixStack const& m = target.strides;
@@ -394,13 +410,13 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         std::int64_t const r = row0 + row<M, N>(h * 2);
-        bf16_t* const first = static_cast<bf16_t*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0);
+        T* const first = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0);
         bool const inside = r < m.rows;
 #pragma unroll
         for (int i = h * 2; i < N / 2; i += 4) {
           int const c = col<M, N>(i);
           if (inside && c < cols)
-            *reinterpret_cast<Pair<bf16_t>*>(first + c) = rounded_pair<bf16_t>(acc.r[0][i], acc.r[0][i + 1]);
+            *reinterpret_cast<Pair<T>*>(first + c) = rounded_pair<T>(acc.r[0][i], acc.r[0][i + 1]);
         }
       }
     }

@@ -8,9 +8,9 @@
 #include <tessera/cuda/launch.hpp>
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
-// two consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers move from
-// the producer to the consumers. Of two teams that need the same tile each loads half of it for both: a stage is empty
-// when the consumers of all that its loads go to have given it back.
+// two or three consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers
+// move from the producer to the consumers. Of two teams that need the same tile each loads half of it for both: a stage
+// is empty when the consumers of all that its loads go to have given it back.
 namespace tessera::detail::bulk {
 
 template <class Stage>
@@ -23,7 +23,7 @@ struct Barriers {
 };
 template <class Atoms, bool Staged = Atoms::staged_store>
 struct Staging {
-  alignas(1024) typename Atoms::Staging tile[consumers];
+  alignas(1024) typename Atoms::Staging tile[Atoms::consumers];
 };
 template <class Atoms>
 struct Staging<Atoms, false> {
@@ -61,12 +61,13 @@ struct Stream {
       phase ^= 1;
     }
   }
-  /// By a whole warp, so that what it computes is the same in all lanes and the compiler knows it; one of them copies.
-  template <class Atoms, class Kernel>
+  /// By one lane, or by a whole warp of which one copies: what it computes is then the same in all lanes, and the
+  /// compiler knows it.
+  template <class Atoms, bool WholeWarp, class Kernel>
   __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step,
                                           Neighbours const& together) {
     ptx::barrier_wait(empty + at, phase ^ 1);
-    if (ptx::elect_one()) {
+    if (!WholeWarp || ptx::elect_one()) {
       ptx::barrier_arrive_expect(full + at, stage_bytes<Stage>(kernel));
       kernel.load(typename Atoms::Copy{full + at, together}, stage[at], tile, step);
     }
@@ -136,6 +137,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   static_assert(!Atoms::ping_pong || sizeof...(Stage) == 1, "in ping-pong a stream says whose turn it is");
   template <class S>
   using End = Stream<S, Atoms::ping_pong>;
+  /// Several streams have longer steps and more to count: 2 % slower at 1024 keys of attention by a whole warp.
+  static constexpr bool whole_warp = sizeof...(Stage) == 1;
   using Memory = Shared<Atoms, Stage...>;
   static constexpr std::size_t scratch_bytes = sizeof(Memory);
   Kernel kernel;
@@ -150,7 +153,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (requires { kernel.announce(typename Atoms::Copy{}); })
       if (id == warpgroup) kernel.announce(typename Atoms::Copy{});
     if (id == 0) {
-      int const releases = (Atoms::ping_pong ? 1 : consumers) * (paired ? 2 : 1);
+      int const releases = (Atoms::ping_pong ? 1 : Atoms::consumers) * (paired ? 2 : 1);
       (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
       ptx::async_proxy_fence();
@@ -168,7 +171,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
-      if (warp == 0) {
+      if (warp == 0 && (whole_warp || ptx::elect_one())) {
         each_tile(team, tiles, [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, together); });
         if (paired) (static_cast<End<Stage>&>(ends).finish(), ...);
       }
@@ -178,7 +181,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
           group - 1,      warp % 4,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
           &shared.joined, slices(kernel)};
       if constexpr (Atoms::take_turns || Atoms::ping_pong)
-        if (group == 2) ptx::named_arrive(1, 2 * warpgroup);
+        if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;
       each_tile(team, tiles, [&](typename Kernel::Tile const& found) {
         auto const tile = ptx::uniform(found);
@@ -240,7 +243,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       (
           [&] {
             if (j < steps<Stage>(tile))
-              static_cast<End<Stage>&>(ends).template produce<Atoms>(kernel, tile, j, together);
+              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp>(kernel, tile, j, together);
           }(),
           ...);
   }

@@ -49,8 +49,8 @@ struct Across {};
 #define TESSERA_REGISTERS_16(C, d) TESSERA_REGISTERS_8(C, d, 0), TESSERA_REGISTERS_8(C, d, 8)
 #define TESSERA_REGISTERS_32(C, d, i) \
   TESSERA_REGISTERS_8(C, d, i), TESSERA_REGISTERS_8(C, d, i + 8), TESSERA_REGISTERS_8(C, d, i + 16), TESSERA_REGISTERS_8(C, d, i + 24)
-#define TESSERA_REGISTERS_48(C, d) \
-  TESSERA_REGISTERS_32(C, d, 0), TESSERA_REGISTERS_8(C, d, 32), TESSERA_REGISTERS_8(C, d, 40)
+#define TESSERA_REGISTERS_40(C, d) TESSERA_REGISTERS_32(C, d, 0), TESSERA_REGISTERS_8(C, d, 32)
+#define TESSERA_REGISTERS_48(C, d) TESSERA_REGISTERS_40(C, d), TESSERA_REGISTERS_8(C, d, 40)
 #define TESSERA_REGISTERS_64(C, d, i) TESSERA_REGISTERS_32(C, d, i), TESSERA_REGISTERS_32(C, d, i + 32)
 #define TESSERA_REGISTERS_80(C, d) TESSERA_REGISTERS_64(C, d, 0), TESSERA_REGISTERS_8(C, d, 64), TESSERA_REGISTERS_8(C, d, 72)
 #define TESSERA_REGISTERS_88(C, d) TESSERA_REGISTERS_80(C, d), TESSERA_REGISTERS_8(C, d, 80)
@@ -60,8 +60,8 @@ struct Across {};
 #define TESSERA_NAMES_32 \
   TESSERA_NAMES_16 ", " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TESSERA_NAMES_48 \
-  TESSERA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define TESSERA_NAMES_40 TESSERA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TESSERA_NAMES_48 TESSERA_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define TESSERA_NAMES_64 \
   TESSERA_NAMES_48 ", " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -98,6 +98,7 @@ struct Across {};
 #define TESSERA_WGMMA_SIZES(DEFINE, C, LEFT, RIGHT, TYPES, T, SCALES)                                                    \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 16, "32", TESSERA_NAMES_16, TESSERA_REGISTERS_16(C, d), "%16", "%17", "%18", "%19", "%20") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(C, d, 0), "%32", "%33", "%34", "%35", "%36") \
+  DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 40, "80", TESSERA_NAMES_40, TESSERA_REGISTERS_40(C, d), "%40", "%41", "%42", "%43", "%44") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 48, "96", TESSERA_NAMES_48, TESSERA_REGISTERS_48(C, d), "%48", "%49", "%50", "%51", "%52") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(C, d, 0), "%64", "%65", "%66", "%67", "%68") \
   DEFINE(LEFT, RIGHT, TYPES, T, SCALES, 80, "160", TESSERA_NAMES_80, TESSERA_REGISTERS_80(C, d), "%80", "%81", "%82", "%83", "%84") \
@@ -113,14 +114,18 @@ TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E5m2, E4m3, "k32.f32.e5m
 TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_INT, Int8, Int8, "k32.s32.s8.s8", int, "")
 
 // A from registers, B from shared memory with N contiguous.
-#define TESSERA_WGMMA_REGISTERS(COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                                     \
-  __device__ __forceinline__ void wgmma(Bf16, float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) { \
-    asm volatile(TESSERA_WGMMA_TEXT(N, "k16.f32.bf16.bf16", NAMES, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B, ADD, ", 1, 1, 1")   \
+#define TESSERA_WGMMA_REGISTERS(LEFT, TYPES, COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                    \
+  __device__ __forceinline__ void wgmma(LEFT, float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) { \
+    asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B, ADD, ", 1, 1, 1")   \
                  : REGISTERS                                                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                       \
   }
-TESSERA_WGMMA_REGISTERS(32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(TESSERA_FLOAT, d, 0), "%32", "%33", "%34", "%35", "%36", "%37")
-TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSERA_FLOAT, d, 0), "%64", "%65", "%66", "%67", "%68", "%69")
+#define TESSERA_WGMMA_REGISTERS_SIZES(LEFT, TYPES) \
+  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(TESSERA_FLOAT, d, 0), "%32", "%33", "%34", "%35", "%36", "%37") \
+  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSERA_FLOAT, d, 0), "%64", "%65", "%66", "%67", "%68", "%69") \
+  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(TESSERA_FLOAT, d), "%128", "%129", "%130", "%131", "%132", "%133")
+TESSERA_WGMMA_REGISTERS_SIZES(Bf16, "k16.f32.bf16.bf16")
+TESSERA_WGMMA_REGISTERS_SIZES(Fp16, "k16.f32.f16.f16")
 // clang-format on
 
 #undef TESSERA_WGMMA_TEXT
@@ -130,9 +135,11 @@ TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSER
 #undef TESSERA_INT
 #undef TESSERA_WGMMA_SIZES
 #undef TESSERA_WGMMA_REGISTERS
+#undef TESSERA_WGMMA_REGISTERS_SIZES
 #undef TESSERA_REGISTERS_8
 #undef TESSERA_REGISTERS_16
 #undef TESSERA_REGISTERS_32
+#undef TESSERA_REGISTERS_40
 #undef TESSERA_REGISTERS_48
 #undef TESSERA_REGISTERS_64
 #undef TESSERA_REGISTERS_80
@@ -141,6 +148,7 @@ TESSERA_WGMMA_REGISTERS(64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSER
 #undef TESSERA_REGISTERS_128
 #undef TESSERA_NAMES_16
 #undef TESSERA_NAMES_32
+#undef TESSERA_NAMES_40
 #undef TESSERA_NAMES_48
 #undef TESSERA_NAMES_64
 #undef TESSERA_NAMES_80

@@ -25,15 +25,17 @@ struct AttentionTiled<true, Features> {
 
 /// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
 /// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,
-/// whose diagonal tiles are half empty (+8 % at 1024, even at 4096).
-template <int Features, int Keys>
+/// whose diagonal tiles are half empty (+8 % at 1024, even at 4096). Of d 256 two stages of 80 keys fit beside Q, and
+/// their scores beside 128 registers of the numerator. Of d 64 exponentials take as long as products, and three
+/// consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %).
+template <int Features, int Keys, int Consumers = 2>
 struct AttentionBulk : BulkSizes {
-  static constexpr int BM = 128, BN = Keys, D = Features, depth = 2;
-  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2;
+  static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true, staged_store = false;
 };
-inline constexpr int attention_long_keys = 176, attention_short_keys = 128;
-inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192;
+inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
+inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;
 
 }  // namespace tessera::detail
 

@@ -142,6 +142,16 @@ struct AttentionKernel {
       });
   }
 
+  /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where
+  /// copies do not leave them out, they are cleared in the first step, which has the last keys.
+  template <class Math, class SV>
+  KOKKOS_FORCEINLINE_FUNCTION auto const& values(Math& math, Tile const& t, int j, SV& vs) const {
+    auto const& v = vs.acquire().v;
+    if constexpr (!Atoms::clips_rows)
+      if (j == 0 && t.keys < keys) math.clear_rows(v, t.keys - key(t, 0));
+    return v;
+  }
+
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
     constexpr Compute log2_e = Compute(1.44269504088896340736);
@@ -161,8 +171,8 @@ struct AttentionKernel {
       math.round(s, p);
       for (int j = 1; j < t.steps; ++j) {
         math.turn([&] {
-          math.multiply(q_tile, ks.acquire().k, s, false);  // the next scores ...
-          math.multiply(p, vs.acquire().v, acc, j > 1);     // ... and this step's products
+          math.multiply(q_tile, ks.acquire().k, s, false);           // the next scores ...
+          math.multiply(p, values(math, t, j - 1, vs), acc, j > 1);  // ... and this step's products
         });
         math.template wait_all_but<1>(s);
         ks.release();
@@ -174,7 +184,7 @@ struct AttentionKernel {
         math.round(s, p);
       }
       qs.release();
-      math.multiply(p, vs.acquire().v, acc, t.steps > 1);
+      math.multiply(p, values(math, t, t.steps - 1, vs), acc, t.steps > 1);
       math.template wait_all_but<0>(acc);
       vs.release();
     }

@@ -29,16 +29,24 @@ void visit_features(std::int64_t features, F const& f) {
 
 inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.cols > p.v.cols ? p.q.cols : p.v.cols; }
 
-/// f(atoms) with the configuration of the bulk pipeline for this problem.
-template <class Exec, class F>
+/// The element types that the bulk pipeline attends over.
+template <class T>
+inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
+
+/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
+template <class Exec, class T, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
   bool const long_rows = p.k.rows >= (p.causal ? attention_long_causal_from : attention_long_from);
-  if (attention_features(p) <= 64)
-    f(BulkAtoms<Exec, bf16_t, AttentionBulk<64, attention_short_keys>>{});
+  if (attention_features(p) <= 64 && p.causal && p.k.rows < attention_three_causal_from)
+    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
+  else if (attention_features(p) <= 64)
+    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
+  else if (attention_features(p) > 128)
+    f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
   else if (long_rows)
-    f(BulkAtoms<Exec, bf16_t, AttentionBulk<128, attention_long_keys>>{});
+    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
-    f(BulkAtoms<Exec, bf16_t, AttentionBulk<128, attention_short_keys>>{});
+    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
 }
 
 template <class Atoms, class Score, class Exec>
@@ -62,14 +70,14 @@ template <class Exec>
 char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p) {
   if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
   for (MatrixStack const* m : {&p.q, &p.k, &p.v, &p.o}) {
-    if (m->type != Scalar::bf16) return "the hopper pipeline takes bf16";
+    bool const fits = m->type == p.q.type || (m == &p.o && m->type == Scalar::fp32);
+    if (!fits || (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16))
+      return "the hopper pipeline takes Q, K and V of bf16 or of fp16, O of the same type or of fp32";
     if (m->col_stride != 1 || !bulk_copyable(*m))
       return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
   }
   if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
-  if (attention_features(p) > 128) return "the hopper pipeline holds at most 128 features";
   if (p.v.cols % 2 != 0) return "the hopper pipeline stores features in pairs";
-  if (p.key_lengths != nullptr) return "the hopper pipeline cannot clip keys behind a length";
   return nullptr;
 }
 
@@ -97,7 +105,7 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
       throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
-        visit_bulk_attention<Exec>(p, [&](auto atoms) {
+        visit_bulk_attention<Exec, bf16_t>(p, [&](auto atoms) {  // as for fp16
           plan = describe_attention<decltype(atoms), Score>(exec, p, AttentionAlgorithm::hopper, reason);
         });
       return plan;

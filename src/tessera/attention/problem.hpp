@@ -21,6 +21,25 @@ struct AttentionProblem {
   std::int64_t planes() const { return o.outer * o.inner; }
 };
 
+/// The query heads that share keys as rows of one head, where a tile has room for them all: each tile of K and V then
+/// serves all of them. For heads whose rows follow each other, and queries that see the same keys.
+inline AttentionProblem with_heads_together(AttentionProblem p) {
+  constexpr std::int64_t room = 64;
+  std::int64_t const together = p.heads_per_kv;
+  auto const follow = [](MatrixStack const& m) { return m.rows == 1 || m.inner_stride == m.rows * m.row_stride; };
+  bool const alike = p.q.rows == 1 || !p.causal;
+  if (together == 1 || !alike || p.q.rows * together > room || !follow(p.q) || !follow(p.o) || !follow(p.lse)) return p;
+  for (MatrixStack* const m : {&p.q, &p.o, &p.lse}) {
+    if (m->rows == 1) m->row_stride = m->inner_stride;
+    m->rows *= together;
+    m->inner /= together;
+    m->inner_stride *= together;
+  }
+  p.heads_per_kv = 1;
+  p.causal = false;
+  return p;
+}
+
 }  // namespace tessera::detail
 
 #endif

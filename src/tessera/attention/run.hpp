@@ -21,21 +21,21 @@ void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score cons
 }
 
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
-template <class Exec, class Score>
+template <class Exec, class T, class Score>
 void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score) {
-  visit_bulk_attention<Exec>(p, [&](auto atoms) {
+  visit_bulk_attention<Exec, T>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
     run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
   });
 }
 
-/// Runs what the plan says. O has elements.
-template <class Exec, class Compute, class Score>
+/// Runs what the plan says for Q of T. O has elements.
+template <class Exec, class T, class Compute, class Score>
 void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float> &&
+    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> &&
                   (std::is_same_v<Score, score::Identity> || compiles_bulk_kernels))
-      run_attention_bulk(exec, p, score);
+      run_attention_bulk<Exec, T>(exec, p, score);
     return;
   }
   visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score); });
@@ -55,10 +55,13 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 
-#define TESSERA_ATTENTION_BULK_INSTANCE(EXTERN, EXEC)                                                  \
-  EXTERN template void run_attention_bulk<EXEC, score::Identity>(EXEC const&, AttentionProblem const&, \
-                                                                 score::Identity const&);
-TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_INSTANCE, extern)
+#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T)                                                        \
+  EXTERN template void run_attention_bulk<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
+                                                                    score::Identity const&);
+#define TESSERA_ATTENTION_BULK_BF16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
 
 }  // namespace tessera::detail
 

@@ -82,8 +82,8 @@ GemmProblem bulk_problem(GemmProblem const& p) {
   return turned ? p.transposed() : p;
 }
 
-/// Beside scales of blocks there are no registers for the largest tile.
-constexpr bool has_block_scaled_tile(int columns) { return columns < 256; }
+/// Beside scales of blocks there are no registers for the largest tile, and of 192 columns none for two steps' scales.
+constexpr bool has_block_scaled_tile(int columns) { return columns < 192; }
 
 struct GemmBulkChoice {
   int rows = 0, columns = 0, slices = 1;
@@ -117,8 +117,9 @@ inline double bulk_line_clocks(MatrixStack const& m) {
 }
 
 /// What a configuration takes, by the clocks in configs.hpp.
-inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, double step, int slices,
+inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, bool promoted, int slices,
                                Cluster const& cluster, int concurrency) {
+  double const step = (promoted ? tile.promoted_step : tile.step) * GemmBulkClocks::together(tile, cluster, promoted);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols);
@@ -126,8 +127,7 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, d
   double const busy = std::fmin(1, tiles * slices / std::fmax(1, concurrency));
   double const copies = GemmBulkClocks::crowding(busy) * (tile.rows * bulk_line_clocks(p.a) / cluster.cols +
                                                           tile.columns * bulk_line_clocks(p.b) / cluster.rows);
-  double const sum = std::ceil(static_cast<double>(steps) / slices) *
-                     std::fmax(step * GemmBulkClocks::together(tile, cluster), copies);
+  double const sum = std::ceil(static_cast<double>(steps) / slices) * std::fmax(step, copies);
   double const stored = GemmBulkClocks::store(tile);
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
     return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
@@ -149,14 +149,15 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
     bool const promoted = gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
     if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
-    double const step = promoted ? tile.promoted_step : tile.step;
     for (Cluster const& cluster : {Cluster{1, 1}, Cluster{2, 1}, Cluster{1, 2}}) {
       if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
-      bool const idle = (cluster.rows > 1 && p.m() <= tile.rows) || (cluster.cols > 1 && p.n() <= tile.columns);
+      // One of the teams would have nothing to do, or rows that a matrix does not have would be copied as well.
+      bool const idle = (cluster.rows > 1 && (p.m() <= tile.rows || p.n() < tile.columns)) ||
+                        (cluster.cols > 1 && (p.n() <= tile.columns || p.m() < tile.rows));
       if (idle && options.cluster_m == 0 && options.cluster_n == 0) continue;
       for (int slices = 1; slices <= (cluster.teams() > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices) {
         if (!allows(options.slices, slices)) continue;
-        double const clocks = gemm_bulk_clocks(p, tile, step, slices, cluster, concurrency);
+        double const clocks = gemm_bulk_clocks(p, tile, promoted, slices, cluster, concurrency);
         if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, cluster, tile.ping_pong, clocks};
       }
     }

@@ -144,9 +144,9 @@ struct GemmBulkTile {
   double step, promoted_step;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},   {128, 160, true, 1, 738, 0},
-    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 310, 0},    {128, 192, false, 2, 0, 930},
-    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 190, 0},
+    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},   {128, 160, true, 1, 735, 0},
+    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 370, 0},    {128, 192, false, 2, 0, 930},
+    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 240, 0},
 };
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
@@ -168,13 +168,13 @@ struct GemmBulkClocks {
   /// Of that, how much is left where few multiprocessors load: the second-level cache gives 42 bytes a clock to each of
   /// all 132, and 90 to one of 64.
   static constexpr double crowding(double busy) { return busy > 0.6 ? busy : 0.6; }
-  /// How much of its time a step takes where two teams load a tile together: what the cache then need not give twice is
-  /// the less, the larger tiles are. Sharing right tiles of 64 rows does not pay, which was measured and not
-  /// understood.
-  static constexpr double together(GemmBulkTile const& t, Cluster const& c) {
-    if (c.teams() == 1) return 1;
+  /// How much of its time a step takes where two teams load a tile together: the larger tiles are, the less the cache
+  /// was short of, and where sums are promoted nothing is won. Sharing right tiles of 64 rows does not pay, which was
+  /// measured and not understood.
+  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted) {
+    if (c.teams() == 1 || promoted) return 1;
     if (t.rows == 64) return c.rows > 1 ? 1.1 : (gemm_bulk_lines(t.rows, t.columns, t.ping_pong) > 1 ? 0.98 : 1);
-    return t.columns <= 160 ? 0.98 : 0.995;
+    return t.columns < 160 ? 0.98 : (t.columns < 256 ? 0.99 : 1);
   }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
   static constexpr double usable(int slices) { return slices > 3 ? 0.87 : (slices > 2 ? 0.93 : 1); }

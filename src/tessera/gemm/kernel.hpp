@@ -57,16 +57,16 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumul
   in.release();
 }
 
-/// How what a step gives is added to acc, which gemm_promoted_sum() is told: next() for every step once its first
-/// products are done, and not before: a compiler that has reads to begin ahead of a wait begins the wait ahead of the
-/// additions, too. add<Col>() when those of the columns from Col on are done. This one scales nothing.
+/// How what a step gives is added to acc, which gemm_promoted_sum() is told: add<Col, Slot>() when the products of the
+/// columns from Col on are done, renew<Slot>() when all of them are added. Steps take turns at the slots that a call of
+/// gemm_promoted_steps() has. This one scales nothing.
 struct AsItIs {
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void next(Math&) {}
-  template <int Col, class Math, class Part, class Accumulator>
+  template <int Col, int Slot, class Math, class Part, class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
     math.template add<Col>(part, acc);
   }
+  template <int Slot, class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void renew(Math&) {}
 };
 
 /// Steps of a sum whose products are added outside of the tensor cores, Atoms::part_columns at a time. Within a call
@@ -83,8 +83,8 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Additio
     Part& part = turn % 2 == 0 ? even : odd;
     math.template wait_for<newer>(part);
     if (piece == pieces - 1) in.release();
-    if (piece == 0) addition.next(math);
-    addition.template add<piece * width>(math, part, acc);
+    addition.template add<piece * width, turn / pieces>(math, part, acc);
+    if constexpr (piece == pieces - 1) addition.template renew<turn / pieces>(math);
   };
   unroll<count>([&](auto turn) {
     if constexpr (turn % pieces == 0) stage = &in.acquire();
@@ -112,27 +112,38 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in
         math.multiply(s.a, s.b, part, false, piece * width);
         math.template wait_for<0>(part);
         if (piece == N / width - 1) in.release();
-        if (piece == 0) addition.next(math);
-        addition.template add<piece * width>(math, part, acc);
+        addition.template add<piece * width, 0>(math, part, acc);
+        if (piece == N / width - 1) addition.template renew<0>(math);
       });
     }
   }
 }
 
-/// Every step, a block of K, times its scales. They are read a block ahead.
-template <class Atoms, int N>
+/// Steps that a call of gemm_promoted_steps() has at most.
+template <class Atoms>
+inline constexpr int gemm_scale_slots = 1;
+template <class Atoms>
+requires(Atoms::steps_together > 1) inline constexpr int gemm_scale_slots<Atoms> = Atoms::steps_together;
+
+/// Every step, a block of K, times its scales. They are read when those of the step `Slots` before have been used.
+template <class Atoms, int N, int Slots>
 struct StepScales {
   static constexpr int groups = N / 64;  // of columns with one scale
   template <class T>
   using Rows = typename Atoms::template RowValues<Atoms::BM, T>;
   using Compute = typename Atoms::Compute;
+  struct Slot {
+    Rows<Compute> rows;
+    Compute columns[groups];
+    template <class Math>
+    KOKKOS_FORCEINLINE_FUNCTION explicit Slot(Math& math) : rows(math) {}
+  };
 
   std::int64_t row_step, column_step;
   int left;  // blocks that have not been read
   Rows<float const*> rows_at;
   float const* columns_at[groups];
-  Rows<Compute> rows, rows_ahead;
-  Compute columns[groups], columns_ahead[groups];
+  Slot first, second;
 
   /// For `blocks` of them from `block` on.
   template <class Math>
@@ -142,41 +153,46 @@ struct StepScales {
         column_step(scales.b.col_stride),
         left(blocks),
         rows_at(math),
-        rows(math),
-        rows_ahead(math) {
+        first(math),
+        second(math) {
     math.each_row(rows_at, [&](float const*& at, int i) { at = scales.row(a, row + i, block); });
     for (int g = 0; g < groups; ++g) columns_at[g] = scales.column(b, col + g * 64, block);
-    read(math);
+    renew<0>(math);
+    if constexpr (Slots > 1) renew<1>(math);
   }
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void next(Math& math) {
-    math.for_rows([](Compute& x, Compute const& ahead) { x = ahead; }, rows, rows_ahead);
-    for (int g = 0; g < groups; ++g) columns[g] = columns_ahead[g];
-    read(math);
+  template <int Col, int At, class Math, class Part, class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) {
+    Slot const& s = slot<At>();
+    math.template add_scaled<Col>(part, s.rows, s.columns, acc);
   }
-  template <int Col, class Math, class Part, class Accumulator>
-  KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
-    math.template add_scaled<Col>(part, rows, columns, acc);
-  }
-
- private:
   /// Behind the last block it is read again.
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void read(Math& math) {
+  template <int At, class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void renew(Math& math) {
+    Slot& s = slot<At>();
     bool const more = --left > 0;
     math.for_rows(
         [&](Compute& x, float const*& at) {
           x = *at;
           at += more ? row_step : 0;
         },
-        rows_ahead, rows_at);
+        s.rows, rows_at);
     for (int g = 0; g < groups; ++g)
       if (N % block_extent == 0 && g % 2 == 1) {  // of the same block as the group before
-        columns_ahead[g] = columns_ahead[g - 1];
+        s.columns[g] = s.columns[g - 1];
       } else {
-        columns_ahead[g] = *columns_at[g];
+        s.columns[g] = *columns_at[g];
         columns_at[g] += more ? column_step : 0;
       }
+  }
+
+ private:
+  template <int At>
+  KOKKOS_FORCEINLINE_FUNCTION Slot& slot() {
+    static_assert(At < Slots);
+    if constexpr (At == 0)
+      return first;
+    else
+      return second;
   }
 };
 
@@ -302,21 +318,21 @@ struct GemmKernel {
   }
 
   /// The sum of blocks of K, each times its scales, on a machine that keeps fp32 sums over several steps.
-  template <class Math, class In>
-  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, StepScales<Atoms, BN>& scale,
-                                              Accumulator& acc) const {
+  template <class Math, class In, class Scale>
+  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, Scale& scale, Accumulator& acc) const {
     constexpr int steps_a_block = block_extent / BK;
     Accumulator part(math);
     math.clear(acc);
     for (int k = 0; k < t.steps; ++k) {
       int const in_block = (t.first + k) % steps_a_block;
       bool const first = in_block == 0 || k == 0, last = in_block == steps_a_block - 1 || k == t.steps - 1;
-      if (first) scale.next(math);
       Stage const& s = in.acquire();
       math.multiply(s.a, s.b, part, !first);
       math.template wait_all_but<0>(part);
       in.release();
-      if (last) scale.template add<0>(math, part, acc);
+      if (!last) continue;
+      scale.template add<0, 0>(math, part, acc);
+      scale.template renew<0>(math);
     }
   }
 
@@ -326,10 +342,10 @@ struct GemmKernel {
     constexpr bool promotes = requires { requires Atoms::promotes; };
     if constexpr (scaled) {
       static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
-      constexpr int steps_a_block = block_extent / BK;
-      StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.plane.inner : 0}, {0, batched_b ? t.plane.inner : 0},
-                                  t.row, t.col, t.first / steps_a_block,
-                                  (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
+      constexpr int steps_a_block = block_extent / BK, slots = gemm_scale_slots<Atoms>;
+      StepScales<Atoms, BN, slots> scale(math, scales, {0, batched_a ? t.plane.inner : 0},
+                                         {0, batched_b ? t.plane.inner : 0}, t.row, t.col, t.first / steps_a_block,
+                                         (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
       if constexpr (promotes)
         gemm_promoted_sum<Atoms, BN>(math, t.steps, in, scale, acc);
       else

@@ -3,5 +3,5 @@
 #include <tessera/attention/run.hpp>
 
 namespace tessera::detail {
-TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_ATTENTION_BULK_INSTANCE)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_ATTENTION_BULK_FP16)
 }  // namespace tessera::detail
