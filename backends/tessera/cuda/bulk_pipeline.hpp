@@ -211,15 +211,17 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
         if ((t += team.league_size()) >= tiles) return;
         tile = kernel.tile_after(tile, t);
       }
-    } else {
+    } else if constexpr (PlacesTilesAhead<Kernel>) {
       if (t >= tiles) return;
       auto tile = kernel.tile(t);
-      if constexpr (PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
+      ptx::wait_for_grids_before();
       while (true) {
         f(tile);
         if ((t += team.league_size()) >= tiles) return;
         tile = kernel.tile(t);
       }
+    } else {
+      for (; t < tiles; t += team.league_size()) f(kernel.tile(t));
     }
   }
   template <class S>
