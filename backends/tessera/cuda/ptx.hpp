@@ -111,11 +111,8 @@ __device__ __forceinline__ int cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
   return n;
 }
-/// All threads of the cluster that have not ended meet here; what they wrote to shared memory is seen behind it.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-/// The same meeting when nobody reads what another wrote, but for initialised barriers.
+/// All threads of the cluster that have not ended meet here. Nothing but initialised barriers is seen behind it: a
+/// meeting that orders memory takes up to a microsecond.
 __device__ __forceinline__ void cluster_meet() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
