@@ -20,12 +20,10 @@ void example(Kokkos::DefaultExecutionSpace const& exec, Matrix x, Matrix w, Kokk
 }
 // [end]
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "examples/shown.hpp"
 #include "reference/attention.hpp"
 
 using namespace tessera::test;
@@ -79,28 +77,4 @@ TEST_CASE("the example in the README computes what its comments say") {
   check_attention(reference, values(o));
 }
 
-namespace {
-
-std::string text_of(std::filesystem::path const& path) {
-  std::ifstream file(path);
-  REQUIRE_MESSAGE(file.good(), "cannot read " << path.string());
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// What stands between two lines.
-std::string between(std::string const& text, std::string const& first, std::string const& last) {
-  auto const begin = text.find(first);
-  REQUIRE(begin != std::string::npos);
-  auto const end = text.find(last, begin + first.size());
-  REQUIRE(end != std::string::npos);
-  return text.substr(begin + first.size(), end - begin - first.size());
-}
-
-}  // namespace
-
-TEST_CASE("the README shows the example that is tested") {
-  std::filesystem::path const source = __FILE__;
-  std::string const shown =
-      between(text_of(source.parent_path().parent_path().parent_path() / "README.md"), "```cpp\n", "```");
-  CHECK(shown == between(text_of(source), "// [example]\n", "// [end]\n"));
-}
+TEST_CASE("the README shows the example that is tested") { check_shown("README.md", __FILE__); }

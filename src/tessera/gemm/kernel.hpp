@@ -230,6 +230,7 @@ template <class Atoms, class Epilogue, class Scales = Unscaled>
 struct GemmKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
   static constexpr bool places_tiles_ahead = true;
+  static constexpr bool shares = requires { Atoms::multicast; };  // teams may share a tile or what they load
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -286,6 +287,11 @@ struct GemmKernel {
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
+    if constexpr (!shares) {
+      int const plane = t / a_plane;
+      TilePlace const at = order(t - plane * static_cast<int>(a_plane));
+      return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, 0, mainloop};
+    }
     int const whole = t / a_tile, team = t - whole * static_cast<int>(a_tile), plane = whole / a_plane;
     TilePlace at = order(whole - plane * static_cast<int>(a_plane));
     if (slices > 1) {

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The example of docs/attention.md, compiled as it stands there and run. Between the two marks: the same text, which
+// the last case checks.
+// [example]
+#include <tessera/attention.hpp>
+
+using namespace tessera;
+using Exec = Kokkos::DefaultExecutionSpace;
+using Heads = Kokkos::View<bf16_t****, Kokkos::LayoutRight>;  // (batch, head, sequence, feature)
+
+/// A sliding window: query i sees the `width` keys up to its own (with causal = true, which hides those behind).
+struct Window {
+  int width, offset;  // offset = keys - queries: the last query is that of the last key
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T s, int, int, int i, int j) const {
+    return j > i + offset - width ? s : -Kokkos::Experimental::infinity_v<T>;
+  }
+};
+
+/// Documents packed into one sequence: a token sees those of its own.
+struct SameDocument {
+  Kokkos::View<int const**> ids;  // (batch, token)
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T s, int b, int, int i, int j) const {
+    return ids(b, i) == ids(b, j) ? s : -Kokkos::Experimental::infinity_v<T>;
+  }
+};
+
+void windowed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int width) {
+  attention(exec, o, q, k, v, {.causal = true}, Window{width, k.extent_int(2) - q.extent_int(2)});
+}
+void packed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
+  attention(exec, o, q, k, v, {.causal = true}, SameDocument{ids});
+}
+void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float*> slopes) {
+  attention(exec, o, q, k, v, {.causal = true}, score::alibi(slopes, k.extent_int(2) - q.extent_int(2)));
+}
+void capped(Exec const& exec, Heads o, Heads q, Heads k, Heads v) {
+  attention(exec, o, q, k, v, {}, score::SoftCap{30.0});
+}
+void padded(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const*> lengths,
+            Kokkos::View<float***> lse) {
+  attention(exec, o, q, k, v, {.key_lengths = lengths, .lse = lse});
+}
+// [end]
+#include <cmath>
+#include <vector>
+
+#include "examples/shown.hpp"
+#include "reference/attention.hpp"
+
+using namespace tessera::test;
+
+namespace {
+
+struct Operands {
+  AttentionShape z{2, 4, 2, 37, 50, 16, 24};
+  std::vector<bf16_t> qh, kh, vh;
+  Heads q, k, v, o;
+  Operands()
+      : q("Q", z.batch, z.heads, z.queries, z.d),
+        k("K", z.batch, z.kv_heads, z.keys, z.d),
+        v("V", z.batch, z.kv_heads, z.keys, z.d_v),
+        o("O", z.batch, z.heads, z.queries, z.d_v) {
+    qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2);
+    vh = uniform<bf16_t>(v.size(), 3);
+    fill(q, qh), fill(k, kh), fill(v, vh);
+    poison(o);
+  }
+  /// Some machines round the weights to bf16; a score functor errs by a few units of what it adds or caps.
+  template <class Visible, class Score>
+  AttentionReference check(Visible const& visible, Score const& score) const {
+    Exec{}.fence();
+    auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, score,
+                                       8 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+    check_attention(r, values(o));
+    return r;
+  }
+  bool causal(int i, int j) const { return j <= i + z.keys - z.queries; }
+};
+
+constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
+
+}  // namespace
+
+TEST_CASE("the examples of masks and scores compute what they say") {
+  Exec const exec;
+  Operands x;
+  AttentionShape const z = x.z;
+  auto const causal = [&](int, int i, int j) { return x.causal(i, j); };
+
+  windowed(exec, x.o, x.q, x.k, x.v, 9);
+  x.check([&](int, int i, int j) { return x.causal(i, j) && j > i + z.keys - z.queries - 9; }, unchanged);
+
+  Kokkos::View<int**> const ids("ids", z.batch, z.keys);
+  std::vector<int> ids_h(ids.size());
+  for (int b = 0; b < z.batch; ++b)
+    for (int j = 0; j < z.keys; ++j) ids_h[std::size_t(b) * z.keys + j] = (j + 5 * b) / 12;
+  auto const ids_mirror = Kokkos::create_mirror_view(ids);
+  for (int b = 0; b < z.batch; ++b)
+    for (int j = 0; j < z.keys; ++j) ids_mirror(b, j) = ids_h[std::size_t(b) * z.keys + j];
+  Kokkos::deep_copy(ids, ids_mirror);
+  packed(exec, x.o, x.q, x.k, x.v, ids);
+  auto const id = [&](int b, int j) { return ids_h[std::size_t(b) * z.keys + j]; };
+  x.check([&](int b, int i, int j) { return x.causal(i, j) && id(b, i) == id(b, j); }, unchanged);
+
+  Kokkos::View<float*> const slopes("slopes", z.heads);
+  std::vector<float> const slopes_h = {0.5f, 0.25f, 0.125f, 0.0625f};
+  fill(slopes, slopes_h);
+  linear_biases(exec, x.o, x.q, x.k, x.v, slopes);
+  x.check(causal,
+          [&](double s, int, int h, int i, int j) { return s + double(slopes_h[h]) * (j - i - (z.keys - z.queries)); });
+
+  capped(exec, x.o, x.q, x.k, x.v);
+  x.check([](int, int, int) { return true; }, [](double s, int, int, int, int) { return 30 * std::tanh(s / 30); });
+
+  Kokkos::View<int*> const lengths("lengths", z.batch);
+  std::vector<int> const lengths_h = {31, 0};
+  fill(lengths, lengths_h);
+  Kokkos::View<float***> const lse("lse", z.batch, z.heads, z.queries);
+  padded(exec, x.o, x.q, x.k, x.v, lengths, lse);
+  auto const r = x.check([&](int b, int, int j) { return j < lengths_h[b]; }, unchanged);
+  check_lse(r, values(lse));
+}
+
+TEST_CASE("the page on attention shows the examples that are tested") { check_shown("docs/attention.md", __FILE__); }
