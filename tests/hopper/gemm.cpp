@@ -80,6 +80,12 @@ GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
   options.tile_m = m, options.tile_n = n, options.slices = slices;
   return options;
 }
+/// A team alone, two one above the other, two beside each other.
+constexpr detail::Cluster clusters[] = {{1, 1}, {2, 1}, {1, 2}};
+GemmOptions with_cluster(GemmOptions options, detail::Cluster const& cluster) {
+  options.cluster_m = cluster.rows, options.cluster_n = cluster.cols;
+  return options;
+}
 /// Every kernel there is for factors of T.
 template <class T>
 std::vector<GemmOptions> all_tiles(GemmOptions const& options, bool across = false) {
@@ -90,10 +96,8 @@ std::vector<GemmOptions> all_tiles(GemmOptions const& options, bool across = fal
     if (!detail::has_gemm_bulk_tile(tile, sizeof(T), across, promoted, false)) continue;
     for (int slices = 1; slices <= tile.max_slices; ++slices)
       all.push_back(with_tile(options, tile.rows, tile.columns, slices));
-    for (auto [rows, cols] : {std::pair(2, 1), std::pair(1, 2)}) {
-      all.push_back(with_tile(options, tile.rows, tile.columns, 1));
-      all.back().cluster_m = rows, all.back().cluster_n = cols;
-    }
+    for (detail::Cluster const& cluster : clusters)
+      all.push_back(with_cluster(with_tile(options, tile.rows, tile.columns, 1), cluster));
   }
   return all;
 }
@@ -118,17 +122,14 @@ TEST_CASE("the halves of a team take turns over many tiles") {
   for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
     if (tile.ping_pong)
       for (Size s : {Size{3000, 2600, 72}, Size{2300, 2104, 264}})
-        for (auto [rows, cols] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
-          GemmOptions options = with_tile(hopper, tile.rows, tile.columns, 1);
-          options.cluster_m = rows, options.cluster_n = cols;
-          check_product<bf16_t, bf16_t, bf16_t>(s, options);
-        }
+        for (detail::Cluster const& cluster : clusters)
+          check_product<bf16_t, bf16_t, bf16_t>(s,
+                                                with_cluster(with_tile(hopper, tile.rows, tile.columns, 1), cluster));
 }
 
 TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {
-  for (auto [rows, cols] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
-    GemmOptions options = with_tile(hopper, 64, 64, 1);
-    options.cluster_m = rows, options.cluster_n = cols;
+  for (detail::Cluster const& cluster : clusters) {
+    GemmOptions const options = with_cluster(with_tile(hopper, 64, 64, 1), cluster);
     for (Size s : {Size{200, 304, 264}, Size{64, 64, 8}, Size{300, 72, 520}}) {
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
       check_product<fp16_t, fp16_t, e4m3_t>(s, options);

@@ -203,24 +203,20 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   template <class F>
   __device__ __forceinline__ void each_tile(TeamMember<Kokkos::Cuda> const& team, int tiles, F const& f) const {
     int t = team.league_rank();
-    if constexpr (requires(typename Kernel::Tile const& last) { kernel.tile_after(last, t); }) {
+    constexpr bool goes_on = requires(typename Kernel::Tile const& last) { kernel.tile_after(last, t); };
+    if constexpr (goes_on || PlacesTilesAhead<Kernel>) {
       if (t >= tiles) return;
       auto tile = kernel.tile(t);
+      if constexpr (PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
       while (true) {
         f(tile);
         if ((t += team.league_size()) >= tiles) return;
-        tile = kernel.tile_after(tile, t);
+        if constexpr (goes_on)
+          tile = kernel.tile_after(tile, t);
+        else
+          tile = kernel.tile(t);
       }
-    } else if constexpr (PlacesTilesAhead<Kernel>) {
-      if (t >= tiles) return;
-      auto tile = kernel.tile(t);
-      ptx::wait_for_grids_before();
-      while (true) {
-        f(tile);
-        if ((t += team.league_size()) >= tiles) return;
-        tile = kernel.tile(t);
-      }
-    } else {
+    } else {  // a tile kept from round to round is registers that attention's producer does not have
       for (; t < tiles; t += team.league_size()) f(kernel.tile(t));
     }
   }

@@ -119,16 +119,17 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in
   }
 }
 
-/// Steps that a call of gemm_promoted_steps() has at most.
-template <class Atoms>
-inline constexpr int gemm_scale_slots = 1;
-template <class Atoms>
-requires(Atoms::steps_together > 1) inline constexpr int gemm_scale_slots<Atoms> = Atoms::steps_together;
-
-/// Every step, a block of K, times its scales. They are read when those of the step `Slots` before have been used.
-template <class Atoms, int N, int Slots>
+/// Every step, a block of K, times its scales. They are read when those of the step `slots` before have been used.
+template <class Atoms, int N>
 struct StepScales {
   static constexpr int groups = N / 64;  // of columns with one scale
+  static constexpr int slots = [] {      // steps of a call of gemm_promoted_steps()
+    if constexpr (requires { Atoms::steps_together; })
+      return Atoms::steps_together;
+    else
+      return 1;
+  }();
+  static_assert(slots <= 2);
   template <class T>
   using Rows = typename Atoms::template RowValues<Atoms::BM, T>;
   using Compute = typename Atoms::Compute;
@@ -143,7 +144,7 @@ struct StepScales {
   int left;  // blocks that have not been read
   Rows<float const*> rows_at;
   float const* columns_at[groups];
-  Slot first, second;
+  Slot slot[2];
 
   /// For `blocks` of them from `block` on.
   template <class Math>
@@ -153,22 +154,21 @@ struct StepScales {
         column_step(scales.b.col_stride),
         left(blocks),
         rows_at(math),
-        first(math),
-        second(math) {
+        slot{Slot(math), Slot(math)} {
     math.each_row(rows_at, [&](float const*& at, int i) { at = scales.row(a, row + i, block); });
     for (int g = 0; g < groups; ++g) columns_at[g] = scales.column(b, col + g * 64, block);
     renew<0>(math);
-    if constexpr (Slots > 1) renew<1>(math);
+    if constexpr (slots > 1) renew<1>(math);
   }
   template <int Col, int At, class Math, class Part, class Accumulator>
-  KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) {
-    Slot const& s = slot<At>();
-    math.template add_scaled<Col>(part, s.rows, s.columns, acc);
+  KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
+    math.template add_scaled<Col>(part, slot[At].rows, slot[At].columns, acc);
   }
   /// Behind the last block it is read again.
   template <int At, class Math>
   KOKKOS_FORCEINLINE_FUNCTION void renew(Math& math) {
-    Slot& s = slot<At>();
+    static_assert(At < slots);
+    Slot& s = slot[At];
     bool const more = --left > 0;
     math.for_rows(
         [&](Compute& x, float const*& at) {
@@ -183,16 +183,6 @@ struct StepScales {
         s.columns[g] = *columns_at[g];
         columns_at[g] += more ? column_step : 0;
       }
-  }
-
- private:
-  template <int At>
-  KOKKOS_FORCEINLINE_FUNCTION Slot& slot() {
-    static_assert(At < Slots);
-    if constexpr (At == 0)
-      return first;
-    else
-      return second;
   }
 };
 
@@ -324,8 +314,9 @@ struct GemmKernel {
   }
 
   /// The sum of blocks of K, each times its scales, on a machine that keeps fp32 sums over several steps.
-  template <class Math, class In, class Scale>
-  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, Scale& scale, Accumulator& acc) const {
+  template <class Math, class In>
+  KOKKOS_FORCEINLINE_FUNCTION void scaled_sum(Math& math, Tile const& t, In& in, StepScales<Atoms, BN>& scale,
+                                              Accumulator& acc) const {
     constexpr int steps_a_block = block_extent / BK;
     Accumulator part(math);
     math.clear(acc);
@@ -348,10 +339,10 @@ struct GemmKernel {
     constexpr bool promotes = requires { requires Atoms::promotes; };
     if constexpr (scaled) {
       static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
-      constexpr int steps_a_block = block_extent / BK, slots = gemm_scale_slots<Atoms>;
-      StepScales<Atoms, BN, slots> scale(math, scales, {0, batched_a ? t.plane.inner : 0},
-                                         {0, batched_b ? t.plane.inner : 0}, t.row, t.col, t.first / steps_a_block,
-                                         (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
+      constexpr int steps_a_block = block_extent / BK;
+      StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.plane.inner : 0}, {0, batched_b ? t.plane.inner : 0},
+                                  t.row, t.col, t.first / steps_a_block,
+                                  (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
       if constexpr (promotes)
         gemm_promoted_sum<Atoms, BN>(math, t.steps, in, scale, acc);
       else
