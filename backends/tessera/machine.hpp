@@ -51,7 +51,7 @@ inline constexpr bool compiles_bulk_kernels = false;
 #endif
 
 /// Pointer and strides as bulk copies need them: 16-byte multiples, the last index contiguous, extents within 31 bits.
-inline bool bulk_copyable(MatrixStack const& m) {
+KOKKOS_INLINE_FUNCTION bool bulk_copyable(MatrixStack const& m) {
   auto const size = static_cast<std::int64_t>(size_of(m.type));
   auto const fits = [&](std::int64_t extent, std::int64_t stride) {
     std::int64_t const bytes = stride * size;

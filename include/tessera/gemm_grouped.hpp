@@ -6,7 +6,7 @@
 #include <climits>
 
 #include <tessera/gemm.hpp>
-#include <tessera/gemm/grouped.hpp>
+#include <tessera/gemm/grouped_bulk.hpp>
 
 namespace tessera {
 
@@ -67,11 +67,61 @@ GemmGroups gemm_row_groups(double alpha, A const& a_view, B const& b_view, Offse
   return groups;
 }
 
+/// Checks a list and brings it to the form kernels know.
+template <class Exec, class Groups>
+GemmGroups gemm_group_list(double alpha, Groups const& groups, double beta, GemmOptions const& options) {
+  require_views<Exec, Groups>();
+  static_assert(Groups::rank() == 1, "gemm_grouped: groups are a View of rank 1");
+  using Types = GroupTypes<typename Groups::non_const_value_type>;
+  using A = Kokkos::View<typename Types::A**>;
+  using B = Kokkos::View<typename Types::B**>;
+  using C = Kokkos::View<typename Types::C**>;
+  require_gemm_operands<typename C::execution_space, A, B, C>();
+  auto const list = array(groups);
+  check_data("tessera::gemm_grouped", "groups", list);
+  if (list.extent[0] > 1 && list.stride[0] != 1)
+    throw Error(ErrorCode::extent, "tessera::gemm_grouped: groups " + shape(list) + " are not contiguous");
+  if (std::is_integral_v<typename Types::C>) check_whole_numbers("tessera::gemm_grouped", alpha, beta);
+  GemmGroups all;
+  all.count = group_count(list.extent[0]);
+  all.multiplies = alpha != 0;
+  all.list = reinterpret_cast<AnyGemmGroup const*>(list.data);
+  all.transpose_a = options.op_a == Op::transpose;
+  all.transpose_b = options.op_b == Op::transpose;
+  all.a.type = scalar_of<typename Types::A>;
+  all.b.type = scalar_of<typename Types::B>;
+  all.c.type = scalar_of<typename Types::C>;
+  return all;
+}
+
+template <class Groups>
+concept gemm_group_view = view<Groups> && requires {
+  typename GroupTypes<typename Groups::non_const_value_type>::A;
+};
+
 }  // namespace detail
+
+/// Bytes of options.workspace with which gemm_grouped() takes the fastest algorithm it has for such a list; 0 where it
+/// does without. It depends on the number of groups and their types, not on what the list says. @throws Error as
+/// gemm_grouped() does
+template <detail::execution_space Exec, detail::gemm_group_view Groups, class Epilogue = epilogue::Identity>
+std::size_t gemm_grouped_workspace_size(Exec const& exec, double alpha, Groups const& groups, double beta,
+                                        GemmOptions const& options = {}, Epilogue const& = {}) {
+  using Types = detail::GroupTypes<typename Groups::non_const_value_type>;
+  detail::GemmGroups const all = detail::gemm_group_list<Exec>(alpha, groups, beta, options);
+  bool const bulk =
+      all.count > 0 &&
+      detail::bulk_group_types_obstacle<Exec, typename Types::A, typename Types::B, Epilogue>(exec, all) == nullptr;
+  return bulk ? detail::list_source_bytes<Exec>(all.count) + detail::list_alignment : 0;
+}
 
 /// Products of different sizes in one launch. The list lies in memory of `exec`, as do the matrices, and is read by
 /// the kernel: what makes it need not be waited for. No two C of a list share elements with each other or with a
 /// factor, which is not checked, nor are the addresses in it.
+///
+/// On Hopper products of fp16 and of bf16 with options.workspace, as gemm_grouped_workspace_size() has it, are formed
+/// by its pipeline: those with A contiguous along K, and addresses and leading dimensions of A and B in multiples of 16
+/// bytes. The others follow in a launch of their own.
 ///
 /// Element types and arithmetic as gemm() has them; alpha, beta, options.op_a and options.op_b serve all products.
 /// Asynchronous on `exec`, without fence or allocation; on a host space the list is read when it is called.
@@ -79,37 +129,19 @@ GemmGroups gemm_row_groups(double alpha, A const& a_view, B const& b_view, Offse
 /// @param epilogue as gemm() has it; its fourth argument is the place in the list
 /// @throws Error{null_data} the View has elements and no data; {extent} its elements are not contiguous;
 ///   {value} alpha or beta of products of integers is no whole number in 32 bits;
-///   {unsupported} an algorithm other than automatic or coarsened is asked for (hopper multiplies blocks of rows) and
-///   no other may stand in for it
-template <detail::execution_space Exec, detail::view Groups, class Epilogue = epilogue::Identity>
-requires requires { typename detail::GroupTypes<typename Groups::non_const_value_type>::A; }
+///   {workspace} a workspace without an address; {unsupported} an algorithm other than automatic, coarsened or hopper
+///   is asked for, or hopper cannot run, and no other may stand in for it
+template <detail::execution_space Exec, detail::gemm_group_view Groups, class Epilogue = epilogue::Identity>
 void gemm_grouped(Exec const& exec, double alpha, Groups const& groups, double beta, GemmOptions const& options = {},
                   Epilogue const& epilogue = {}) {
-  detail::require_views<Exec, Groups>();
-  static_assert(Groups::rank() == 1, "gemm_grouped: groups are a View of rank 1");
   using Types = detail::GroupTypes<typename Groups::non_const_value_type>;
-  using A = Kokkos::View<typename Types::A**>;
-  using B = Kokkos::View<typename Types::B**>;
-  using C = Kokkos::View<typename Types::C**>;
-  detail::require_gemm_operands<typename C::execution_space, A, B, C>();
-  auto const list = detail::array(groups);
-  detail::check_data("tessera::gemm_grouped", "groups", list);
-  if (list.extent[0] > 1 && list.stride[0] != 1)
-    throw Error(ErrorCode::extent, "tessera::gemm_grouped: groups " + detail::shape(list) + " are not contiguous");
-  if (std::is_integral_v<typename Types::C>) detail::check_whole_numbers("tessera::gemm_grouped", alpha, beta);
+  detail::GemmGroups const all = detail::gemm_group_list<Exec>(alpha, groups, beta, options);
   detail::check_grouped_algorithm(options);
-  detail::GemmGroups all;
-  all.count = detail::group_count(list.extent[0]);
-  all.multiplies = alpha != 0;
-  all.list = reinterpret_cast<detail::AnyGemmGroup const*>(list.data);
-  all.transpose_a = options.op_a == Op::transpose;
-  all.transpose_b = options.op_b == Op::transpose;
-  all.a.type = scalar_of<typename Types::A>;
-  all.b.type = scalar_of<typename Types::B>;
-  all.c.type = scalar_of<typename Types::C>;
+  detail::check_grouped_workspace(options);
   if (all.count > 0)
-    detail::run_planned_groups<Exec, typename Types::A, typename Types::B, detail::GemmCompute<C>>(
-        exec, all, alpha, beta, options, epilogue);
+    detail::run_planned_groups<Exec, typename Types::A, typename Types::B,
+                               detail::GemmCompute<Kokkos::View<typename Types::C**>>>(exec, all, alpha, beta, options,
+                                                                                       epilogue);
 }
 
 /// The products of blocks of rows of A with a matrix of B for each, as the experts of a mixture have them:

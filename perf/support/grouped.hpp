@@ -22,13 +22,30 @@ inline std::vector<std::int32_t> const& grouped_rows() {
   return rows;
 }
 
+using PerfGroup = GemmGroup<bf16_t, bf16_t, bf16_t>;
+
 template <class Exec>
 struct GroupedOperands {
   using Space = typename Exec::memory_space;
   Matrix<Exec, bf16_t> a, c;                              // (M, K), (M, N)
   Kokkos::View<bf16_t***, Kokkos::LayoutRight, Space> b;  // (groups, N, K)
   Kokkos::View<std::int32_t*, Space> offsets;             // (groups + 1)
+  Kokkos::View<PerfGroup*, Space> list;                   // the same blocks
 };
+
+template <class Exec>
+void fill_list(Exec const& exec, GroupedOperands<Exec> const& x) {
+  std::int64_t const n = x.c.extent(1), k = x.a.extent(1);
+  auto const list = Kokkos::create_mirror_view(x.list);
+  std::int64_t row = 0, g = 0;
+  for (std::int32_t const rows : grouped_rows()) {
+    list(g) = {rows, n, k, x.a.data() + row * k, k, x.b.data() + g * n * k, k, x.c.data() + row * n, n};
+    row += rows;
+    ++g;
+  }
+  Kokkos::deep_copy(exec, x.list, list);
+  exec.fence();
+}
 
 template <class Exec>
 GroupedOperands<Exec> grouped_operands(Exec const& exec, std::int64_t n, std::int64_t k) {
@@ -40,8 +57,11 @@ GroupedOperands<Exec> grouped_operands(Exec const& exec, std::int64_t n, std::in
   std::int64_t const m = host(rows.size());
   Kokkos::deep_copy(exec, offsets, host);
   exec.fence();
-  return {random_view<Matrix<Exec, bf16_t>>(exec, 1, m, k), zero_view<Matrix<Exec, bf16_t>>(exec, m, n),
-          random_view<decltype(Operands::b)>(exec, 2, rows.size(), n, k), offsets};
+  Operands const x{random_view<Matrix<Exec, bf16_t>>(exec, 1, m, k), zero_view<Matrix<Exec, bf16_t>>(exec, m, n),
+                   random_view<decltype(Operands::b)>(exec, 2, rows.size(), n, k), offsets,
+                   decltype(Operands::list)("list", rows.size())};
+  fill_list(exec, x);
+  return x;
 }
 
 /// Beside one product of the same size with the first B for all rows.
@@ -57,13 +77,19 @@ Case grouped_case(Session<Exec>& session, std::int64_t n, std::int64_t k) {
   c.arithmetic = model::Type::bf16;
   c.counts_flops = true;
   c.cost_in = "one_product";
-  c.implementations = {"tessera", "one_product"};
+  c.implementations = {"tessera", "list", "one_product"};
   c.prepare = [&session, n, k]() -> std::vector<Implementation> {
     Exec const exec = session.exec();
     auto const x = grouped_operands(exec, n, k);
     GemmOptions const options{.op_b = Op::transpose};
     auto const b = Kokkos::subview(x.b, 0, Kokkos::ALL, Kokkos::ALL);
+    GemmOptions list_options = options;
+    Kokkos::View<char*, typename Exec::memory_space> const workspace(
+        "workspace", gemm_grouped_workspace_size(exec, 1, x.list, 0, options));
+    list_options.workspace = workspace.data();
+    list_options.workspace_bytes = workspace.size();
     return {{"tessera", [=] { gemm_grouped(exec, 1, x.a, x.b, x.offsets, 0, x.c, options); }},
+            {"list", [=, keep = workspace] { gemm_grouped(exec, 1, x.list, 0, list_options); }},
             {"one_product", [=] { gemm(exec, 1, x.a, b, 0, x.c, options); }}};
   };
   return c;

@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Products of integers: exact, so that every algorithm and backend gives the same numbers.
-#include <tessera/gemm.hpp>
-
-#include "support/support.hpp"
+#include "product.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -31,6 +29,8 @@ void check_integers(int m, int n, int k, int alpha, int beta, Algorithm algorith
   options.workspace_bytes = gemm_workspace_size(Exec{}, alpha, a, b, beta, c, options);
   ViewOf<Exec, unsigned char*> const workspace("workspace", options.workspace_bytes);
   if (workspace.size() > 0) options.workspace = workspace.data();
+  if (algorithm == Algorithm::tensor_core && has_tensor_cores<Exec>())
+    CHECK(gemm_plan(Exec{}, alpha, a, b, beta, c, options).algorithm == algorithm);
   gemm(Exec{}, alpha, a, b, beta, c, options);
   auto const got = values(c);
   int wrong = 0;
@@ -48,7 +48,7 @@ void check_integers(int m, int n, int k, int alpha, int beta, Algorithm algorith
 
 TEST_CASE_TEMPLATE_DEFINE("gemm multiplies integers exactly", Exec, integers_id) {
   for (Algorithm algorithm : {Algorithm::automatic, Algorithm::naive, Algorithm::coalesced, Algorithm::tiled,
-                              Algorithm::coarsened, Algorithm::hopper})
+                              Algorithm::coarsened, Algorithm::tensor_core, Algorithm::hopper})
     for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(33, 65, 17), std::tuple(130, 272, 48)}) {
       check_integers<Exec, LayoutRight, LayoutLeft, LayoutRight>(m, n, k, 1, 0, algorithm);
       check_integers<Exec, LayoutLeft, LayoutRight, LayoutRight>(m, n, k, -3, 2, algorithm);
@@ -56,6 +56,18 @@ TEST_CASE_TEMPLATE_DEFINE("gemm multiplies integers exactly", Exec, integers_id)
     }
 }
 TEST_CASE_TEMPLATE_APPLY(integers_id, Spaces);
+
+// One element, one off a tile of 64 or 128 on every side, K no multiple of a pack, of a step; tiles enough to be large.
+TEST_CASE_TEMPLATE_DEFINE("tensor_core multiplies integers at the edges of its tiles", Exec, integer_tiles_id) {
+  for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(63, 65, 127), std::tuple(65, 63, 129), std::tuple(64, 64, 128),
+                         std::tuple(129, 127, 272), std::tuple(3, 200, 15)}) {
+    check_integers<Exec, LayoutRight, LayoutLeft, LayoutRight>(m, n, k, 1, 0, Algorithm::tensor_core);
+    check_integers<Exec, LayoutLeft, LayoutLeft, LayoutRight>(m, n, k, 5, 1, Algorithm::tensor_core);
+  }
+  if (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) return;
+  check_integers<Exec, LayoutRight, LayoutLeft, LayoutRight>(1500, 1551, 80, 1, 0, Algorithm::tensor_core);
+}
+TEST_CASE_TEMPLATE_APPLY(integer_tiles_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("gemm takes whole factors for integers", Exec, factors_id) {
   ViewOf<Exec, std::int8_t**> a("A", 3, 4), b("B", 4, 5);

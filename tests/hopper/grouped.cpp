@@ -1,10 +1,8 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Blocks of rows on the warp-specialised pipeline against the fp64 reference.
-#include <tessera/gemm_grouped.hpp>
-
-#include "gemm/product.hpp"
+// Blocks of rows and lists of products on the warp-specialised pipeline against the fp64 reference.
+#include "gemm/group_list.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -83,6 +81,63 @@ TEST_CASE("the hopper pipeline tells an epilogue the row in its block and the bl
   for (auto const& offsets : {large, small}) check_blocks<bf16_t, float>(offsets, 264, 136, true, 0.5, Place{});
 }
 
+namespace {
+
+/// With a workspace for the pipeline, at an address of the least alignment that is asked for.
+template <class T, class TC, class Epilogue>
+void check_list(std::vector<GroupSizes> const& sizes, bool transpose_b, int pad, double alpha, double beta,
+                Epilogue const& epilogue) {
+  CAPTURE(transpose_b);
+  CAPTURE(pad);
+  CAPTURE(beta);
+  GroupList<Exec, T, T, TC> const list(sizes, false, transpose_b, pad);
+  GemmOptions options{
+      .op_b = transpose_b ? Op::transpose : Op::none, .algorithm = Algorithm::hopper, .allow_fallback = false};
+  std::size_t const bytes = gemm_grouped_workspace_size(Exec{}, alpha, list.groups(), beta, options, epilogue);
+  CHECK(bytes >= 256 * sizes.size());
+  ViewOf<Exec, char*> const workspace("workspace", bytes + 16);
+  options.workspace = workspace.data() + 16;
+  options.workspace_bytes = bytes;
+  gemm_grouped(Exec{}, alpha, list.groups(), beta, options, epilogue);
+  if constexpr (std::is_same_v<Epilogue, Place>)
+    list.template check<float>(alpha, beta, [](int row, int col, int group) { return Place{}(0, row, col, group); });
+  else
+    list.template check<float>(alpha, beta);
+}
+
+// Smaller than a tile, larger, none, nothing to multiply, what the copy engine cannot read, many steps.
+std::vector<GroupSizes> const lists = {{5, 8, 16},      {131, 264, 72}, {0, 16, 8},    {40, 1, 304},
+                                       {12, 0, 8},      {24, 32, 0},    {1, 257, 64},  {300, 520, 200},
+                                       {129, 136, 640}, {257, 24, 8},   {70, 140, 21}, {33, 65, 127}};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the hopper pipeline multiplies what a list holds", T, bf16_t, fp16_t) {
+  for (bool const transpose_b : {false, true})
+    for (int const pad : {0, 8, 3}) {
+      check_list<T, T>(lists, transpose_b, pad, 1, 0, epilogue::Identity{});
+      check_list<T, float>(lists, transpose_b, pad, -0.5, 2, epilogue::Identity{});
+    }
+}
+
+TEST_CASE("the hopper pipeline tells an epilogue the place in the list") {
+  check_list<bf16_t, float>(lists, true, 8, 1.5, 0.5, Place{});
+}
+
+TEST_CASE("the hopper pipeline reads the sizes of a list when it runs") {
+  GroupList<Exec, bf16_t, bf16_t, float> list({{64, 64, 64}, {200, 136, 72}}, false, true, 0);
+  GemmOptions options{.op_b = Op::transpose};
+  std::size_t const bytes = gemm_grouped_workspace_size(Exec{}, 1, list.groups(), 0, options);
+  ViewOf<Exec, char*> const workspace("workspace", bytes);
+  options.workspace = workspace.data();
+  options.workspace_bytes = bytes;
+  for (int const rows : {200, 70}) {
+    list.shorten_last(rows);
+    gemm_grouped(Exec{}, 1, list.groups(), 0, options);
+    list.check<float>(1, 0);
+  }
+}
+
 TEST_CASE("gemm_grouped says what keeps it from the hopper pipeline") {
   GemmOptions const hopper{.algorithm = Algorithm::hopper, .allow_fallback = false};
   ViewOf<Exec, bf16_t**> const a("A", 64, 63), c("C", 64, 64);
@@ -95,5 +150,12 @@ TEST_CASE("gemm_grouped says what keeps it from the hopper pipeline") {
   CHECK(contains(what([&] { gemm_grouped(Exec{}, 1, a, b, offsets, 0, c, hopper); }), "multiples of 16 bytes"));
   CHECK(contains(what([&] { gemm_grouped(Exec{}, 1, wide_a, wide_b, offsets, 0, wide_c, hopper); }),
                  "of fp16 and of bf16"));
-  CHECK(contains(what([&] { gemm_grouped(Exec{}, 1, list, 0, hopper); }), "not lists"));
+  CHECK(contains(what([&] { gemm_grouped(Exec{}, 1, list, 0, hopper); }), "gemm_grouped_workspace_size()"));
+  GemmOptions across = hopper;
+  across.op_a = Op::transpose;
+  CHECK(contains(what([&] { gemm_grouped(Exec{}, 1, list, 0, across); }), "A of a list along K"));
+  CHECK(gemm_grouped_workspace_size(Exec{}, 1, list, 0, across) == 0);
+  GemmOptions nowhere = hopper;
+  nowhere.workspace_bytes = 1024;
+  error_of([&] { gemm_grouped(Exec{}, 1, list, 0, nowhere); }, ErrorCode::workspace);
 }

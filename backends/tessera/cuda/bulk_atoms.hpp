@@ -37,6 +37,14 @@ struct Atoms : Sizes {
     int at_once;          // neighbours of a row that may be stored at once
   };
 
+  /// A target that only the device knows.
+  struct LateTarget {
+    MatrixStack strides;
+    static constexpr bool staged = false;
+    int at_once;
+  };
+  KOKKOS_FUNCTION static LateTarget late_target(MatrixStack const& m) { return {m, stored_at_once(m)}; }
+
   template <int Lines, int Cols, bool Transposed = false>
   using Lined = Boxes<Element, Lines, Cols, Transposed>;
   template <int M, int K>
@@ -117,6 +125,8 @@ struct Atoms : Sizes {
     Neighbours together;
     /// Copies from there are to come.
     __device__ __forceinline__ void announce(Source const& source) const { ptx::fetch_tensor_map(&source); }
+    /// The same, where a kernel before this one has bound the source.
+    __device__ __forceinline__ void acquire(Source const& source) const { ptx::acquire_tensor_map(&source); }
     template <class Tile>
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to) const {
@@ -359,6 +369,11 @@ struct Atoms : Sizes {
     }
 
     template <int M, int N>
+    __device__ __forceinline__ void store(Accumulator<M, N> const& acc, LateTarget const& target, Plane plane,
+                                          std::int64_t row0, std::int64_t col0) const {
+      store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, target.strides.rows);
+    }
+    template <int M, int N>
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
       if constexpr (!Sizes::staged_store) {
@@ -383,8 +398,8 @@ struct Atoms : Sizes {
                                                    F const& f, std::int64_t end) const {
       store_lines(acc, target, plane, row0, col0, alpha, beta, f, end);
     }
-    template <int M, int N, class F>
-    __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+    template <int M, int N, class To, class F>
+    __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, To const& target, Plane plane,
                                                    std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
                                                    F const& f) const {
       store_lines(acc, target, plane, row0, col0, alpha, beta, f, target.strides.rows);
@@ -421,8 +436,8 @@ struct Atoms : Sizes {
       }
     }
     /// Any type, address and strides, and what is done with elements on the way.
-    template <int M, int N, class F>
-    __device__ __forceinline__ void store_lines(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+    template <int M, int N, class To, class F>
+    __device__ __forceinline__ void store_lines(Accumulator<M, N> const& acc, To const& target, Plane plane,
                                                 std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
                                                 F const& f, std::int64_t end) const {
       using Acc = Accumulator<M, N>;

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <tessera/cuda/bulk_atoms.hpp>
+#include <tessera/cuda/bulk_sources.hpp>
 #include <tessera/cuda/launch.hpp>
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
@@ -261,6 +262,17 @@ struct BulkPipeline<Kokkos::Cuda> {
 
   static bool runs_on(Kokkos::Cuda const& exec) {
     return cuda_attribute(cudaDevAttrComputeCapabilityMajor, exec.cuda_device()) == 9;
+  }
+  /// Of a source that only the device can bind, in memory at a multiple of 128 bytes.
+  static constexpr std::size_t source_bytes = sizeof(CUtensorMap);
+  /// Binds, of elements of that type, matrices(0, i) for tiles of type Left and matrices(1, i) for those of type Right,
+  /// i < count, which the device says, into places[i] and places[count + i]. Those that the copy engine cannot read are
+  /// left out.
+  template <class Left, class Right, class Matrices>
+  static void bind(char const* label, Kokkos::Cuda const& exec, Scalar type, int count, Matrices const& matrices,
+                   CUtensorMap* places) {
+    using Binder = bulk::SourceBinder<Left, Right, Matrices>;
+    launch<32>(label, exec, 2 * std::int64_t(count), sizeof(CUtensorMap), Binder(type, count, matrices, places));
   }
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {

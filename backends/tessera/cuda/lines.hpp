@@ -16,7 +16,7 @@
 namespace tessera::detail {
 
 /// Whether `count` neighbours of a row, the first at a multiple of `count`, can be stored at once.
-inline bool stores_packs(MatrixStack const& m, int count) {
+KOKKOS_INLINE_FUNCTION bool stores_packs(MatrixStack const& m, int count) {
   auto const size = static_cast<std::int64_t>(size_of(m.type)), whole = count * size, pack = whole < 16 ? whole : 16;
   auto const fits = [&](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride * size % pack == 0; };
   return m.col_stride == 1 && reinterpret_cast<std::uintptr_t>(m.data) % static_cast<std::uintptr_t>(pack) == 0 &&
@@ -24,7 +24,9 @@ inline bool stores_packs(MatrixStack const& m, int count) {
 }
 
 /// How many, 4 at most.
-inline int stored_at_once(MatrixStack const& m) { return stores_packs(m, 4) ? 4 : stores_packs(m, 2) ? 2 : 1; }
+KOKKOS_INLINE_FUNCTION int stored_at_once(MatrixStack const& m) {
+  return stores_packs(m, 4) ? 4 : stores_packs(m, 2) ? 2 : 1;
+}
 
 /// Stores a pack whole: copied as a struct it may become a store for every element.
 template <class T, int N>

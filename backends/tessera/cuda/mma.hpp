@@ -35,16 +35,17 @@ __device__ __forceinline__ std::uint32_t round_to_tf32(std::uint32_t x) {
 
 // 32 bytes of K: a[0], a[1] are the first 16 of rows g and g + 8, a[2], a[3] the others; b0, b1 those of column g. A
 // lane has four bytes of each.
-#define TESSERA_MMA(ELEMENT, SHAPE)                                                                                   \
-  __device__ __forceinline__ void mma(ScalarTag<ELEMENT>, float(&d)[4], std::uint32_t const(&a)[4], std::uint32_t b0, \
-                                      std::uint32_t b1) {                                                             \
-    asm("mma.sync.aligned." SHAPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"              \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                              \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                              \
+#define TESSERA_MMA(ELEMENT, SUM, IN_REGISTER, SHAPE)                                                               \
+  __device__ __forceinline__ void mma(ScalarTag<ELEMENT>, SUM(&d)[4], std::uint32_t const(&a)[4], std::uint32_t b0, \
+                                      std::uint32_t b1) {                                                           \
+    asm("mma.sync.aligned." SHAPE " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                \
+        : IN_REGISTER(d[0]), IN_REGISTER(d[1]), IN_REGISTER(d[2]), IN_REGISTER(d[3])                                \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                            \
   }
-TESSERA_MMA(bf16_t, "m16n8k16.row.col.f32.bf16.bf16")
-TESSERA_MMA(fp16_t, "m16n8k16.row.col.f32.f16.f16")
-TESSERA_MMA(float, "m16n8k8.row.col.f32.tf32.tf32")
+TESSERA_MMA(bf16_t, float, "+f", "m16n8k16.row.col.f32.bf16.bf16.f32")
+TESSERA_MMA(fp16_t, float, "+f", "m16n8k16.row.col.f32.f16.f16.f32")
+TESSERA_MMA(float, float, "+f", "m16n8k8.row.col.f32.tf32.tf32.f32")
+TESSERA_MMA(std::int8_t, std::int32_t, "+r", "m16n8k32.row.col.s32.s8.s8.s32")
 #undef TESSERA_MMA
 
 /// fp64, 16 x 8 x 8: a[2j + h] is row g + 8h, k = 4j + t; b[j] is k = 4j + t, column g.

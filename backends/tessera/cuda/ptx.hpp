@@ -75,6 +75,35 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
 __device__ __forceinline__ void fetch_tensor_map(CUtensorMap const* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
+/// A map that another kernel has published is seen by this thread's copies.
+__device__ __forceinline__ void acquire_tensor_map(CUtensorMap const* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+/// By a whole warp: a map in shared memory, at a multiple of 128 bytes, to where copies find it.
+__device__ __forceinline__ void publish_tensor_map(CUtensorMap* to, std::uint32_t map) {
+  asm volatile(
+      "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(
+          to),
+      "r"(map)
+      : "memory");
+}
+/// What a map in shared memory is about: the address, an extent, and the stride in bytes of the index after `Index`.
+__device__ __forceinline__ void replace_map_address(std::uint32_t map, void const* address) {
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(address)
+               : "memory");
+}
+template <int Index>
+__device__ __forceinline__ void replace_map_extent(std::uint32_t map, int extent) {
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], %1, %2;" ::"r"(map), "n"(Index),
+               "r"(extent)
+               : "memory");
+}
+template <int Index>
+__device__ __forceinline__ void replace_map_stride(std::uint32_t map, std::int64_t bytes) {
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], %1, %2;" ::"r"(map), "n"(Index),
+               "l"(bytes)
+               : "memory");
+}
 __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, std::uint64_t* barrier, int c0, int c1,
                                              int c2, int c3) {
   asm volatile(

@@ -6,7 +6,6 @@
 #include <Kokkos_Macros.hpp>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include <tessera/types.hpp>
 
@@ -28,11 +27,8 @@ struct MatrixStack {
   KOKKOS_FUNCTION std::int64_t offset(Plane p, std::int64_t row, std::int64_t col) const {
     return p.outer * outer_stride + p.inner * inner_stride + row * row_stride + col * col_stride;
   }
-  MatrixStack transposed() const {
-    MatrixStack t = *this;
-    std::swap(t.rows, t.cols);
-    std::swap(t.row_stride, t.col_stride);
-    return t;
+  KOKKOS_FUNCTION MatrixStack transposed() const {
+    return {data, type, cols, rows, col_stride, row_stride, outer, inner, outer_stride, inner_stride};
   }
 };
 

@@ -5,17 +5,18 @@
 
 #include <tessera/gemm/bulk.hpp>
 
-// The matrix product on the pipeline of asynchronous copies: fp64, fp16, bf16 and, rounded to tf32, fp32 on tensor
-// cores; fp32 as it is without them.
+// The matrix product on the pipeline of asynchronous copies: fp64, fp16, bf16, int8 and, rounded to tf32, fp32 on
+// tensor cores; fp32 as it is without them.
 namespace tessera::detail {
 
 /// Whether the pipeline multiplies factors of this type.
 constexpr bool async_multiplies(Scalar type) {
-  return type == Scalar::fp64 || type == Scalar::fp32 || type == Scalar::fp16 || type == Scalar::bf16;
+  return type == Scalar::fp64 || type == Scalar::fp32 || type == Scalar::fp16 || type == Scalar::bf16 ||
+         type == Scalar::int8;
 }
 
 /// What keeps a product from this pipeline; nullptr: nothing. Factors of fp32 and fp64 are copied element by element
-/// where packs do not fit, so that any strides will do.
+/// where packs do not fit, so that any strides will do; smaller elements cannot be.
 template <class Exec>
 char const* async_gemm_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& p,
                                 [[maybe_unused]] GemmOptions const& options, [[maybe_unused]] bool tensor_cores) {
@@ -24,12 +25,12 @@ char const* async_gemm_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unuse
   } else {
     if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
     if (p.a.type != p.b.type || !async_multiplies(p.a.type))
-      return "tensor_core multiplies fp64, fp32, fp16 and bf16, each with itself";
+      return "tensor_core multiplies fp64, fp32, fp16, bf16 and int8, each with itself";
     if (p.k() == 0) return "there is nothing to multiply";
     if (tensor_cores && p.a.type == Scalar::fp32 && !options.allow_tf32)
       return "tensor_core would round fp32 operands to tf32, which allow_tf32 does not permit";
-    if (size_of(p.a.type) == 2 && options.workspace_bytes < bulk_workspace(p))
-      return "tensor_core reads 16-bit factors in multiples of 16 bytes: others are repacked, for which "
+    if (size_of(p.a.type) <= 2 && options.workspace_bytes < bulk_workspace(p))
+      return "tensor_core reads factors of 16 and 8 bits in multiples of 16 bytes: others are repacked, for which "
              "options.workspace is missing or too small (gemm_workspace_size)";
     return nullptr;
   }
@@ -62,7 +63,7 @@ void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProb
   if constexpr (has_async_pipeline<Exec>) {
     using Large = GemmAsync<T, TensorCores, false>;
     GemmProblem p = bulk_problem<Epilogue>(problem);
-    if constexpr (sizeof(T) == 2) repack_factors(exec, p);
+    if constexpr (sizeof(T) <= 2) repack_factors(exec, p);
     visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(p, plan.tile_m < Large::BM, [&](auto atoms) {
       using Atoms = decltype(atoms);
       run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue));

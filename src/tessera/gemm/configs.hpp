@@ -134,6 +134,9 @@ struct GemmBulk : BulkSizes {
                        consumer_registers = crowded ? 240 : BulkSizes::consumer_registers;
 };
 
+/// For the products of a list, whose sizes nobody knows who chooses.
+inline constexpr int gemm_list_rows = 128, gemm_list_columns = 256;
+
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
 /// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
 /// fp32 accumulators through the ring, which holds those of max_slices - 1.

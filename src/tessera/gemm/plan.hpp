@@ -94,13 +94,15 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, char cons
   };
   describe(gemm_tiles(p, Large::BM, Large::BN) < Machine<Exec>::concurrency(exec));
   if (plan.scratch_bytes > Machine<Exec>::scratch_limit(exec)) describe(true);
-  if (sizeof(T) == 2) plan.workspace_bytes = bulk_workspace(p);
+  if (sizeof(T) <= 2) plan.workspace_bytes = bulk_workspace(p);
   return plan;
 }
 template <class Compute, class Epilogue, class Exec>
 GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, bool tensor_cores, char const* reason) {
   if constexpr (std::is_same_v<Compute, double>)
     return plan_gemm_async<double, true, Epilogue>(exec, p, reason);
+  else if constexpr (std::is_same_v<Compute, std::int32_t>)
+    return plan_gemm_async<std::int8_t, true, Epilogue>(exec, p, reason);
   else if (size_of(p.a.type) == 2)  // the tiles of both types are the same
     return plan_gemm_async<bf16_t, true, Epilogue>(exec, p, reason);
   else
