@@ -55,6 +55,7 @@ struct Stream {
   bool leads, paired;                 // the first warp of a consumer; another team loads some of what this one reads
   int at = 0, oldest = 0, ahead = 0;  // steps of the tile
   std::uint32_t phase = 0;
+  bool waits = false;  // for the kernels ahead, before the first copy
 
   __device__ __forceinline__ void next() {
     if (++at == Stage::depth) {
@@ -64,12 +65,16 @@ struct Stream {
   }
   /// By one lane, or by a whole warp of which one copies: what it computes is then the same in all lanes, and the
   /// compiler knows it.
-  template <class Atoms, bool WholeWarp, class Kernel>
+  template <class Atoms, bool WholeWarp, bool WaitsLate, class Kernel>
   __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step,
                                           Neighbours const& together) {
     ptx::barrier_wait(empty + at, phase ^ 1);
     if (!WholeWarp || ptx::elect_one()) {
       ptx::barrier_arrive_expect(full + at, stage_bytes<Stage>(kernel));
+      if constexpr (WaitsLate) {
+        if (waits) ptx::wait_for_grids_before();
+        waits = false;
+      }
       kernel.load(typename Atoms::Copy{full + at, together}, stage[at], tile, step);
     }
     next();
@@ -140,6 +145,10 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   using End = Stream<S, Atoms::ping_pong>;
   /// Several streams have longer steps and more to count: 2 % slower at 1024 keys of attention by a whole warp.
   static constexpr bool whole_warp = sizeof...(Stage) == 1;
+  /// The first tile is found while barriers are made, and the producer waits for the kernels ahead just before its
+  /// first copy: what a multiprocessor runs for the first time takes some five clocks an instruction, and between that
+  /// wait and the copy nothing is hidden. In ping-pong, whose producer is hard pressed, the longer step costs more.
+  static constexpr bool starts_early = PlacesTilesAhead<Kernel> && whole_warp && !Atoms::ping_pong;
   using Memory = Shared<Atoms, Stage...>;
   static constexpr std::size_t scratch_bytes = sizeof(Memory);
   Kernel kernel;
@@ -152,8 +161,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     bool const paired = shape.teams() > 1, alone = !paired && slices(kernel) == 1;
     Neighbours const together{shape.cols > 1, shape.rows > 1, paired && ptx::uniform(ptx::cluster_rank()) > 0};
     if constexpr (requires { kernel.announce(typename Atoms::Copy{}); })
-      if (id == warpgroup) kernel.announce(typename Atoms::Copy{});
-    if (id == 0) {
+      if (id == 2 * warpgroup) kernel.announce(typename Atoms::Copy{});
+    FirstTile const first(kernel, team.league_rank());
+    if (id == warpgroup) {
       int const releases = (Atoms::ping_pong ? 1 : Atoms::consumers) * (paired ? 2 : 1);
       (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
@@ -173,7 +183,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
       if (warp == 0 && (whole_warp || ptx::elect_one())) {
-        each_tile(team, tiles, [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, together); });
+        if constexpr (starts_early) ((static_cast<End<Stage>&>(ends).waits = true), ...);
+        each_tile<!starts_early>(first, team, tiles,
+                                 [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, together); });
         if (paired) (static_cast<End<Stage>&>(ends).finish(), ...);
       }
     } else {
@@ -184,7 +196,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       if constexpr (Atoms::take_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;
-      each_tile(team, tiles, [&](typename Kernel::Tile const& found) {
+      each_tile<true>(first, team, tiles, [&](typename Kernel::Tile const& found) {
         auto const tile = ptx::uniform(found);
         if (mine) {
           if constexpr (Atoms::ping_pong) (static_cast<End<Stage>&>(ends).take_turn(steps<Stage>(tile)), ...);
@@ -200,15 +212,27 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   }
 
  private:
+  struct FoundFirst {
+    typename Kernel::Tile found;
+    __device__ __forceinline__ FoundFirst(Kernel const& kernel, int t) : found(kernel.tile(t)) {}
+    __device__ __forceinline__ auto tile(Kernel const&, int) const { return found; }
+  };
+  struct FoundLater {
+    __device__ __forceinline__ FoundLater(Kernel const&, int) {}
+    __device__ __forceinline__ auto tile(Kernel const& kernel, int t) const { return kernel.tile(t); }
+  };
+  using FirstTile = std::conditional_t<starts_early, FoundFirst, FoundLater>;
+
   /// f(tile) for the tiles of a team, in order. A kernel that must search for them goes on from the last.
-  template <class F>
-  __device__ __forceinline__ void each_tile(TeamMember<Kokkos::Cuda> const& team, int tiles, F const& f) const {
+  template <bool Waits, class F>
+  __device__ __forceinline__ void each_tile(FirstTile const& first, TeamMember<Kokkos::Cuda> const& team, int tiles,
+                                            F const& f) const {
     int t = team.league_rank();
     constexpr bool goes_on = requires(typename Kernel::Tile const& last) { kernel.tile_after(last, t); };
     if constexpr (goes_on || PlacesTilesAhead<Kernel>) {
       if (t >= tiles) return;
-      auto tile = kernel.tile(t);
-      if constexpr (PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
+      auto tile = first.tile(kernel, t);
+      if constexpr (PlacesTilesAhead<Kernel> && Waits) ptx::wait_for_grids_before();
       while (true) {
         f(tile);
         if ((t += team.league_size()) >= tiles) return;
@@ -242,7 +266,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       (
           [&] {
             if (j < steps<Stage>(tile))
-              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp>(kernel, tile, j, together);
+              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp, starts_early>(kernel, tile, j,
+                                                                                               together);
           }(),
           ...);
   }
