@@ -161,8 +161,8 @@ struct Atoms : Sizes {
     return static_cast<int>((m.rows + 7) / 8 * 8);
   }
 
-  /// One consumer's stage for the store: 64 rows, two boxes of 64 columns.
-  using Staging = std::uint16_t[2][64][64];
+  /// One consumer's stage for the store.
+  using Staging = std::uint16_t[Sizes::store_boxes][64][64];
 
   struct Math {
     int group, warp, thread;  // of this consumer warpgroup, of this warp and of this thread in it
@@ -379,6 +379,8 @@ struct Atoms : Sizes {
       if constexpr (!Sizes::staged_store) {
         if (target.strides.type == scalar_of<float>)
           store_direct<float>(acc, target, plane, row0, col0);
+        else if (target.strides.cols % 8 == 0)
+          store_packs(acc, target, plane, row0, col0);
         else
           store_direct<Element>(acc, target, plane, row0, col0);
       } else if (target.staged) {
@@ -435,13 +437,40 @@ struct Atoms : Sizes {
         }
       }
     }
+    /// The same of the factors' 16 bits in packs of 16 bytes: four lanes that share rows exchange columns. Addresses
+    /// and strides are multiples of that.
+    template <int M, int N>
+    __device__ __forceinline__ void store_packs(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                                std::int64_t row0, std::int64_t col0) const {
+      static_assert(N % 32 == 0);
+      MatrixStack const& m = target.strides;
+      int const lane = ptx::lane() % 4, cols = static_cast<int>(m.cols - col0) - lane * 8;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        std::int64_t const r = row0 + row<M, N>(h * 2);
+        Element* const first = static_cast<Element*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0 + lane * 8);
+        bool const inside = r < m.rows;
+#pragma unroll
+        for (int c = 0; c < N; c += 32) {
+          std::uint32_t x[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            int const at = c / 2 + i * 4 + h * 2;
+            x[i] = packed_pair<Element>(acc.r[0][at], acc.r[0][at + 1]);
+          }
+          ptx::transpose_in_four_lanes(x, lane);
+          if (inside && c < cols) __stcg(reinterpret_cast<uint4*>(first + c), uint4{x[0], x[1], x[2], x[3]});
+        }
+      }
+    }
     /// Any type, address and strides, and what is done with elements on the way.
     template <int M, int N, class To, class F>
     __device__ __forceinline__ void store_lines(Accumulator<M, N> const& acc, To const& target, Plane plane,
                                                 std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta,
                                                 F const& f, std::int64_t end) const {
       using Acc = Accumulator<M, N>;
-      using Layout = Swizzled<Acc::columns % 64 == 0 ? 64 : 32>;
+      constexpr bool wide = Acc::columns % 64 == 0 && Sizes::store_boxes > 1;
+      using Layout = Swizzled<wide ? 64 : 32>;
       constexpr int width = Layout::width, passes = Acc::columns / width;
       constexpr int at_once = Acc::blocks * Acc::columns > 320 ? 4 : 16;  // elements that there are registers for
       static_assert(Acc::columns % width == 0);
@@ -478,7 +507,7 @@ struct Atoms : Sizes {
                                                int row0, int col0) const {
       constexpr int columns = Accumulator<M, N>::columns, size = static_cast<int>(sizeof(T));
       constexpr int line = store_line<Accumulator<M, N>>(size), width = line / size;
-      constexpr int boxes = columns % (2 * width) == 0 ? 2 : 1;
+      constexpr int boxes = Sizes::store_boxes > 1 && columns % (2 * width) == 0 ? 2 : 1;
       row0 += row<M, N>();
       col0 += col<M, N>();
 #pragma unroll

@@ -39,6 +39,24 @@ __device__ __forceinline__ bool elect_one() {
   return elected != 0;
 }
 
+/// Of lanes that follow each other in fours, `at` of its four: x[i] becomes x[at] of lane i.
+__device__ __forceinline__ void transpose_in_four_lanes(std::uint32_t (&x)[4], int at) {
+#pragma unroll
+  for (int step = 1; step <= 2; ++step) {
+    bool const upper = (at & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      std::uint32_t& low = x[step == 1 ? 2 * i : i];
+      std::uint32_t& high = x[step == 1 ? 2 * i + 1 : i + 2];
+      std::uint32_t const other = __shfl_xor_sync(~0u, upper ? low : high, step);
+      if (upper)
+        low = other;
+      else
+        high = other;
+    }
+  }
+}
+
 // ---- mbarrier: `count` arrivals and the bytes announced by expect complete a phase.
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count));

@@ -12,14 +12,14 @@ namespace tessera::detail {
 /// two teams a multiprocessor (113 KB of scratch at D = 128); at D = 256 tiles of 32 fit the scratch of sm_80 too.
 template <bool Host, int Features>
 struct AttentionTiled {
-  static constexpr int BM = Features > 128 ? 32 : 64, BN = BM, D = Features, depth = 1;
+  static constexpr int BM = Features > 128 ? 32 : 64, BN = BM, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 8, thread_cols = 32;
 };
 /// On a CPU: Q, K and V panels, scores and numerator (fp32, D = 128: 25 + 66 + 66 + 49 + 25 KB) stay in a second-level
 /// cache; 48 queries are four panels of the micro-kernel.
 template <int Features>
 struct AttentionTiled<true, Features> {
-  static constexpr int BM = 48, BN = 128, D = Features, depth = 1;
+  static constexpr int BM = 48, BN = 128, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
@@ -27,12 +27,16 @@ struct AttentionTiled<true, Features> {
 /// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,
 /// whose diagonal tiles are half empty (+8 % at 1024, even at 4096). Of d 256 two stages of 80 keys fit beside Q, and
 /// their scores beside 128 registers of the numerator. Of d 64 exponentials take as long as products, and three
-/// consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %).
+/// consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %). Results leave
+/// through shared memory where there is room (1024 keys +14 % with d 128), and with d 64 the next tile's queries come
+/// before the last's are done with (+3 to +9 %).
 template <int Features, int Keys, int Consumers = 2>
 struct AttentionBulk : BulkSizes {
   static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2;
+  static constexpr int query_depth = Features > 64 ? 1 : 2;
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
-  static constexpr bool take_turns = true, staged_store = false;
+  static constexpr bool take_turns = true, staged_store = Features <= 128;
+  static constexpr int store_boxes = Features == 128 && Keys > 128 ? 1 : 2;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;

@@ -26,7 +26,7 @@ struct AttentionKernel {
   };
   struct QStage {
     typename Atoms::template Left<BM, D> q;  // (BM,D)
-    static constexpr int depth = 1;
+    static constexpr int depth = Atoms::query_depth;
   };
   struct KStage {
     typename Atoms::template Right<BN, D> k;  // (BN,D)
