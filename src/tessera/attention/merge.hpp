@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_MERGE_DETAIL_HPP
+#define TESSERA_ATTENTION_MERGE_DETAIL_HPP
+
+#include <tessera/attention_merge.hpp>
+#include <tessera/rowwise/exponential.hpp>
+#include <tessera/rowwise/row_types.hpp>
+#include <tessera/rowwise/shapes.hpp>
+
+namespace tessera::detail {
+
+/// A row of O from its partial results. Every lane reads all LSEs of the row, which are few, and so knows their weights
+/// without asking the others.
+template <class Exec, class Acc, class Shape>
+struct MergeKernel {
+  using Portion = typename Walk<Exec, Acc, Shape>::Portion;
+  // Parts read at a time: their 64 elements a lane hide the latency of memory where rows are few.
+  static constexpr int ahead = Shape::packs * Shape::width < 64 ? 64 / (Shape::packs * Shape::width) : 1;
+  static constexpr Acc lowest = -Kokkos::Experimental::infinity_v<Acc>;
+
+  TileGrid grid;
+  Operand out, lse, own, own_lse, part, part_lse;
+  std::int64_t stride, lse_stride;
+  int count;
+  std::int64_t tiles = 0, tiles_a_team = 1;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) { one_row(row); });
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION static Operand later(Operand a, std::int64_t elements) {
+    a.data = static_cast<char const*>(a.data) + elements * static_cast<std::int64_t>(size_of(a.type));
+    return a;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static Acc value(Operand const& a, TileIndex const& at, std::int64_t elements = 0) {
+    std::int64_t const i = a.value_offset(at) + elements;
+    return a.type == Scalar::fp64 ? static_cast<Acc>(static_cast<double const*>(a.data)[i])
+                                  : static_cast<Acc>(static_cast<float const*>(a.data)[i]);
+  }
+
+  template <class Row>
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row& row) const {
+    TileIndex const at = row.at();
+    // Read before the lanes meet, since one of them will write it.
+    Acc const own_value = own.present() ? value(own_lse, at) : lowest;
+    Acc top = Larger{}(lowest, own_value);
+    for (int t = row.lane(); t < count; t += row.lanes()) top = Larger{}(top, value(part_lse, at, t * lse_stride));
+    top = row.template join<Larger>(top, lowest);
+    if (top == lowest) top = 0;  // nothing but -Inf and NaN: the weights are 0 and NaN
+
+    Acc total = 0;
+    auto const merge = [&](std::int64_t p) {
+      Portion y[ahead];
+      total = 0;
+      auto const add = [&](Portion const& from, Acc weight) {
+        total += weight;
+        row.map(from, [&](Acc x, Acc from_part) { return weight == Acc(0) ? x : x + weight * from_part; });
+      };
+      row.map([](Acc) { return Acc(0); });
+      if (own.present()) {
+        row.template load<RowInputs<Acc>>(own, p, y[0], Acc(0));
+        add(y[0], exponential(own_value - top));
+      }
+      for (int t = 0; t < count; t += ahead) {
+        unrolled<ahead>([&](int i) {
+          if (t + i < count) row.template load<RowInputs<Acc>>(later(part, (t + i) * stride), p, y[i], Acc(0));
+        });
+        unrolled<ahead>([&](int i) {
+          if (t + i < count) add(y[i], exponential(value(part_lse, at, (t + i) * lse_stride) - top));
+        });
+      }
+    };
+    row.for_each_portion(merge, [&](std::int64_t p) {
+      Acc const factor = total == Acc(0) ? Acc(0) : Acc(1) / total;
+      row.map([&](Acc x) { return x * factor; });
+      row.template store<RowInputs<Acc>>(out, p);
+    });
+    if (lse.present() && row.is_first_lane()) row.store_value(lse, total == Acc(0) ? lowest : top + Kokkos::log(total));
+  }
+};
+
+template <class Acc, class Exec>
+void start_merge(Exec const& exec, MergeProblem problem) {
+  constexpr bool wide = Machine<Exec>::lanes > 1;
+  collapse(problem.out, problem.lse, problem.own, problem.own_lse, problem.part, problem.part_lse);
+  TileGrid const grid = row_grid(problem.out);
+  with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
+    using Shape = decltype(shape);
+    auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
+    Operand part = rows(problem.part);
+    // Parts behind the first are read in packs as well if they begin where packs may.
+    auto const pack = static_cast<std::int64_t>(16 / size_of(part.type));
+    if (wide && problem.stride % pack != 0) part.packed = false;
+    launch_tiles<Shape>("tessera::merge_attention", exec, grid,
+                        MergeKernel<KernelSpace<Exec>, Acc, Shape>{
+                            grid, rows(problem.out), rows(problem.lse), rows(problem.own), rows(problem.own_lse), part,
+                            rows(problem.part_lse), problem.stride, problem.lse_stride, problem.count});
+  });
+}
+
+template <class Exec>
+void run_merge(Exec const& exec, MergeProblem const& problem) {
+  if (any_is_double(problem.out, problem.part))
+    start_merge<double>(exec, problem);
+  else
+    start_merge<float>(exec, problem);
+}
+
+}  // namespace tessera::detail
+
+#endif
