@@ -31,6 +31,7 @@ struct BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool ping_pong = false;    // each consumer has a tile: one stores while the other multiplies
   static constexpr int consumers = 2;         // warpgroups that run the body
+  static constexpr int teams_at_once = 1;     // that a multiprocessor has registers for
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
   static constexpr bool staged_store = true;  // results leave through shared memory
   static constexpr bool multicast = false;    // two teams of a cluster may load tiles together

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -116,6 +117,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_no_overlap(op, "O", o, "Q", q);
   check_no_overlap(op, "O", o, "K", k);
   check_no_overlap(op, "O", o, "V", v);
+  check_attention_workspace(options, o, q, k, v);
   constexpr bool fp64 = std::is_same_v<typename O::value_type, double>;
   check_value(fp64 ? !options.lse : !options.lse_fp64, op,
               fp64 ? "operands of double write options.lse_fp64, not options.lse"
@@ -146,6 +148,28 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   return p;
 }
 
+/// Nothing that is read or written lies in the workspace.
+inline void check_attention_workspace(AttentionOptions const& options, AnyArray const& o, AnyArray const& q,
+                                      AnyArray const& k, AnyArray const& v) {
+  constexpr char const* op = "tessera::attention";
+  check_value(options.splits >= 0, op, "options.splits " + std::to_string(options.splits) + " is negative");
+  if (options.workspace == nullptr) {
+    if (options.workspace_bytes != 0 && options.workspace_bytes != SIZE_MAX)
+      throw Error(ErrorCode::workspace, std::string(op) + ": a workspace of " +
+                                            std::to_string(options.workspace_bytes) + " bytes without an address");
+    return;
+  }
+  if (reinterpret_cast<std::uintptr_t>(options.workspace) % 16 != 0)
+    throw Error(ErrorCode::workspace, std::string(op) + ": the workspace is not aligned to 16 bytes");
+  AnyArray workspace{options.workspace, 1, 1};
+  workspace.extent[0] = static_cast<std::int64_t>(options.workspace_bytes);
+  workspace.stride[0] = 1;
+  check_no_overlap(op, "workspace", workspace, "O", o);
+  check_no_overlap(op, "workspace", workspace, "Q", q);
+  check_no_overlap(op, "workspace", workspace, "K", k);
+  check_no_overlap(op, "workspace", workspace, "V", v);
+}
+
 /// The problem as it runs: a score of the caller's own is asked about the heads as they are.
 template <class Exec, class Score, class O, class Q, class K, class V>
 AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options) {
@@ -169,6 +193,18 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
       exec, detail::attention_to_run<Exec, Score>(o, q, k, v, options), options);
 }
 
+/// Bytes of options.workspace with which attention() splits the keys as it sees fit, or as options.splits says; 0 where
+/// it does not. At most splits·B·H·S_q·(d_v + 1) elements of the accumulator's type.
+/// @throws Error as attention() does.
+template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
+          class Score = score::Identity>
+std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
+                                     AttentionOptions options = {}, Score const& score = {}) {
+  options.workspace = nullptr;
+  options.workspace_bytes = SIZE_MAX;
+  return attention_plan(exec, o, q, k, v, options, score).workspace_wanted;
+}
+
 /// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
 ///
 /// Q (B, H, S_q, d), K (B, H_kv, S_k, d), V (B, H_kv, S_k, d_v), O (B, H, S_q, d_v), or with the sequence before the
@@ -186,7 +222,8 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 /// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
 ///   operand or with itself;
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, or an option's
-///   memory is out of reach; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
+///   memory is out of reach, or options.splits is negative; {workspace} options.workspace is not aligned or null, or
+///   too small for options.splits; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
           class Score = score::Identity>
 void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
@@ -196,7 +233,9 @@ void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
   detail::AttentionProblem const p = detail::attention_to_run<Exec, Score>(o, q, k, v, options);
   AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score>(exec, p, options);
   if (plan.tiles == 0) return;
-  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score);
+  if (plan.splits > 1 && options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
+    throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
+  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, options.workspace);
 }
 
 /// attention() on the default instance of O's execution space.

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_OPTIONS_HPP
 #define TESSERA_ATTENTION_OPTIONS_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -27,6 +28,13 @@ struct AttentionOptions {
   /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double
+  /// Parts of the keys that teams of their own attend over, for few queries and many keys; 0: as many as the shape and
+  /// the machine suggest and the workspace holds. The result does not depend on which team is done first.
+  int splits = 0;
+  /// attention_workspace_size() bytes in the memory of the execution space, aligned to 16; without, keys are not split.
+  /// Not to be touched before the attention is done.
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
   AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
   bool allow_fallback =
       true;  ///< false: Error{unsupported} when the asked algorithm cannot run, instead of another one

@@ -13,7 +13,7 @@
 #include <tessera/cuda/rounding.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
-// accumulators in the registers of two or three consumer warpgroups: 64 rows each, the same 64 rows and half of the
+// accumulators in the registers of one to three consumer warpgroups: 64 rows each, the same 64 rows and half of the
 // columns, or, in ping-pong, a tile each.
 namespace tessera::detail::bulk {
 
@@ -25,6 +25,7 @@ struct Atoms : Sizes {
   using Compute = Sum<Element>;
   using Sizes::consumers;
   static constexpr int team_threads = warpgroup * (1 + consumers);
+  static constexpr bool in_turns = Sizes::take_turns && consumers > 1;
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
   /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
   static constexpr bool clips_rows = false;
@@ -234,9 +235,9 @@ struct Atoms : Sizes {
     /// The consumers take turns at the tensor cores: one multiplies while the others do their row work.
     template <class F>
     __device__ __forceinline__ void turn(F const& f) const {
-      if constexpr (Sizes::take_turns) ptx::named_sync(1 + group, 2 * warpgroup);
+      if constexpr (in_turns) ptx::named_sync(1 + group, 2 * warpgroup);
       f();
-      if constexpr (Sizes::take_turns) ptx::named_arrive(1 + (group + 1) % consumers, 2 * warpgroup);
+      if constexpr (in_turns) ptx::named_arrive(1 + (group + 1) % consumers, 2 * warpgroup);
     }
 
     template <int M, int N>

@@ -120,7 +120,7 @@ struct Machine<Kokkos::Cuda> {
   /// The same in clusters of neighbouring teams that run at the same time and reach each other's scratch (sm_90);
   /// `cluster` divides `league`. Teams may start while the kernels before are still running, so that the functor begins
   /// with what needs none of their results and then waits for them (ptx::wait_for_grids_before).
-  template <int Threads, class Functor>
+  template <int Threads, int TeamsAtOnce, class Functor>
   static void launch_clusters(char const* label, Kokkos::Cuda const& exec, int league, int cluster, std::size_t scratch,
                               Functor const& functor) {
     cudaLaunchAttribute attributes[2]{};
@@ -128,7 +128,7 @@ struct Machine<Kokkos::Cuda> {
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
     attributes[1].id = cudaLaunchAttributeClusterDimension;
     attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    start<Threads, 1>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
   }
 
  private:

@@ -22,7 +22,8 @@ struct AttentionKernel {
   struct Tile {
     int batch, head, query;  // first query
     int keys;                // that count in this batch entry
-    int steps;               // tiles of keys that some query of the tile sees
+    int first, steps;        // tiles of keys that some query of the tile sees, of a part of them
+    int split;               // which part
   };
   struct QStage {
     typename Atoms::template Left<BM, D> q;  // (BM,D)
@@ -47,7 +48,7 @@ struct AttentionKernel {
   MatrixStack lse;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  int batches, heads, heads_per_kv, queries, keys;
+  int batches, heads, heads_per_kv, queries, keys, splits;
   Compute scale;
   bool causal;
   Score score;
@@ -65,6 +66,7 @@ struct AttentionKernel {
         heads_per_kv(p.heads_per_kv),
         queries(static_cast<int>(p.q.rows)),
         keys(static_cast<int>(p.k.rows)),
+        splits(p.splits),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
         score(s) {
@@ -72,12 +74,14 @@ struct AttentionKernel {
   }
 
   KOKKOS_FUNCTION int query_tiles() const { return (queries + BM - 1) / BM; }
-  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(batches) * heads * query_tiles(); }
+  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(splits) * batches * heads * query_tiles(); }
 
   /// Causal: the longest rows first, a few heads at a time so that their K and V stay in cache.
   KOKKOS_FUNCTION Tile tile(int t) const {
     constexpr int head_group = 4;  // one team a tile, four heads: 457 -> 702 TFLOP/s at 16384 keys, d 128, on an H200
-    int const rows = query_tiles();
+    int const rows = query_tiles(), in_split = batches * heads * rows;
+    int const split = splits > 1 ? t / in_split : 0;
+    t -= split * in_split;
     int plane = t / rows, row = t - plane * rows;
     if (causal) {
       int const group = t / (head_group * rows), in_group = t - group * head_group * rows;
@@ -87,7 +91,7 @@ struct AttentionKernel {
       row = rows - 1 - down;
     }
     int const batch = plane / heads;
-    Tile tile{batch, plane - batch * heads, row * BM, keys, 0};
+    Tile tile{batch, plane - batch * heads, row * BM, keys, 0, 0, split};
     if (key_lengths != nullptr) {
       int const length = key_lengths[tile.batch * key_lengths_stride];
       tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
@@ -95,11 +99,17 @@ struct AttentionKernel {
     int const last = tile.query + BM < queries ? tile.query + BM - 1 : queries - 1;
     int const seen = visible(tile, last);
     tile.steps = seen <= 0 ? 0 : (seen + BN - 1) / BN;
+    if (splits > 1) {
+      int const each = tile.steps / splits, more = tile.steps - each * splits;  // the first of them have one more
+      tile.first += each * split + (split < more ? split : more);
+      tile.steps = each + (split < more ? 1 : 0);
+    }
     return tile;
   }
   /// Persistent teams, but a team a tile for long causal problems: the machine hands out the shrinking tiles better.
+  /// So where several fit a multiprocessor: one begins under another's steps.
   std::int64_t teams(int concurrency) const {
-    bool const team_a_tile = causal && keys > 1024;
+    bool const team_a_tile = (causal && keys > 1024) || Atoms::teams_at_once > 1;
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
   }
 
@@ -108,7 +118,7 @@ struct AttentionKernel {
     int const last = query + 1 + t.keys - queries;
     return causal && last < t.keys ? last : t.keys;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.steps - 1 - j) * BN; }
+  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + t.steps - 1 - j) * BN; }
 
   KOKKOS_FUNCTION int steps(QStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(KStage const*, Tile const& t) const { return t.steps; }
@@ -189,7 +199,7 @@ struct AttentionKernel {
       vs.release();
     }
     softmax.finish(math, acc);
-    Plane const plane{t.batch, t.head};
+    Plane const plane{t.split * batches + t.batch, t.head};
     math.store(acc, o, plane, t.query, 0);
     if (lse.data != nullptr)
       math.once_per_row(softmax.lse(), [&](Compute x, int r) {

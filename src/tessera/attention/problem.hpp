@@ -3,6 +3,9 @@
 #ifndef TESSERA_ATTENTION_PROBLEM_HPP
 #define TESSERA_ATTENTION_PROBLEM_HPP
 
+#include <cstddef>
+#include <cstdint>
+
 #include <tessera/detail/matrix.hpp>
 
 namespace tessera::detail {
@@ -15,6 +18,7 @@ struct AttentionProblem {
   int const* key_lengths = nullptr;
   std::int64_t key_lengths_stride = 0;
   int heads_per_kv = 1;
+  int splits = 1;  // parts of the keys; part s of batch entry b has plane s·B + b of o and lse for its own
   double scale = 1;
   bool causal = false;
 
