@@ -45,6 +45,14 @@ struct AttentionFewQueries : BulkSizes {
   static constexpr int producer_registers = 96, consumer_registers = 160;
   static constexpr bool take_turns = true, staged_store = false;
 };
+/// The numerator of d 256 has 128 registers, as many as a thread of two such teams: one team, and its usual two
+/// consumers.
+template <>
+struct AttentionFewQueries<256> : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 64, D = 256, depth = 2;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
+  static constexpr bool take_turns = true, staged_store = false;
+};
 /// What the choice of parts of the keys counts with, in steps of a tile.
 struct AttentionSplitClocks {
   static constexpr double team = 2;          // a team's first step to arrive, and its last products

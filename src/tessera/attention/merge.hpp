@@ -15,8 +15,8 @@ namespace tessera::detail {
 template <class Exec, class Acc, class Shape>
 struct MergeKernel {
   using Portion = typename Walk<Exec, Acc, Shape>::Portion;
-  // Parts read at a time: their 64 elements a lane hide the latency of memory where rows are few.
-  static constexpr int ahead = Shape::packs * Shape::width < 64 ? 64 / (Shape::packs * Shape::width) : 1;
+  // Parts read at a time, to hide the latency of memory; of a CPU's long portions one.
+  static constexpr int ahead = Shape::packs * Shape::width <= 8 ? 8 : 1;
   static constexpr Acc lowest = -Kokkos::Experimental::infinity_v<Acc>;
 
   TileGrid grid;
@@ -81,12 +81,23 @@ struct MergeKernel {
   }
 };
 
+/// Rows are the features of a head, which a warp holds; longer ones are walked.
+template <class Exec, class F>
+void with_merge_shape(std::int64_t features, F const& f) {
+  if constexpr (Machine<Exec>::lanes == 1)
+    f(HostShape{});
+  else if (features <= 256)
+    f(Shape<128, Worker::thread, true, 1, 8>{});
+  else
+    f(Shape<128, Worker::thread, false, 1, 8>{});
+}
+
 template <class Acc, class Exec>
 void start_merge(Exec const& exec, MergeProblem problem) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
   collapse(problem.out, problem.lse, problem.own, problem.own_lse, problem.part, problem.part_lse);
   TileGrid const grid = row_grid(problem.out);
-  with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
+  with_merge_shape<Exec>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
     Operand part = rows(problem.part);
