@@ -114,7 +114,18 @@ struct Machine<Kokkos::Cuda> {
   template <int Threads, int TeamsAtOnce, class Functor>
   static void launch(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                      Functor const& functor) {
-    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, nullptr, 0);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    bool early = false;
+    if constexpr (StartsEarly<Functor>) early = can_wait<Threads, TeamsAtOnce, Functor>(exec.cuda_device());
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, &attribute, early ? 1 : 0);
+  }
+  /// In a kernel that starts early.
+  __device__ __forceinline__ static void wait_for_kernels_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
   }
 
   /// The same in clusters of neighbouring teams that run at the same time and reach each other's scratch (sm_90);
@@ -132,6 +143,20 @@ struct Machine<Kokkos::Cuda> {
   }
 
  private:
+  /// Whether the device's code of the kernel knows how to wait for those before it: that made for sm_90 and later.
+  /// Asked once.
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static bool can_wait(int device) {
+    static bool const can = [&] {
+      CurrentDevice const current("tessera: kernel attributes", device);
+      cudaFuncAttributes attributes{};
+      void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
+      cuda_check(cudaFuncGetAttributes(&attributes, reinterpret_cast<void const*>(kernel)),
+                 "tessera: kernel attributes");
+      return attributes.ptxVersion >= 90;
+    }();
+    return can;
+  }
   template <int Threads, int TeamsAtOnce, class Functor>
   static void start(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                     Functor const& functor, cudaLaunchAttribute* attributes, unsigned count) {

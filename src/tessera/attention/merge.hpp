@@ -12,12 +12,14 @@ namespace tessera::detail {
 
 /// A row of O from its partial results. Every lane reads all LSEs of the row, which are few, and so knows their weights
 /// without asking the others.
-template <class Exec, class Acc, class Shape>
+template <class Exec, class Acc, class Shape, bool Few>
 struct MergeKernel {
   using Portion = typename Walk<Exec, Acc, Shape>::Portion;
-  // Parts read at a time, to hide the latency of memory; of a CPU's long portions one.
-  static constexpr int ahead = Shape::packs * Shape::width <= 8 ? 8 : 1;
+  // Parts on their way at a time: many hide the latency of memory where rows are few, as those of split keys are; where
+  // parts are few, more teams do.
+  static constexpr int ahead = Machine<Exec>::lanes == 1 ? 1 : (Few ? 2 : 32 / (Shape::packs * Shape::width));
   static constexpr Acc lowest = -Kokkos::Experimental::infinity_v<Acc>;
+  static constexpr bool starts_early = true;
 
   TileGrid grid;
   Operand out, lse, own, own_lse, part, part_lse;
@@ -26,7 +28,10 @@ struct MergeKernel {
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) { one_row(row); });
+    wait_for_kernels_before<Exec>();
+    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) {
+      RowInputs<Acc>::visit(part.type, [&](auto tag) { one_row<typename decltype(tag)::type>(row); });
+    });
   }
 
  private:
@@ -36,11 +41,13 @@ struct MergeKernel {
   }
   KOKKOS_FORCEINLINE_FUNCTION static Acc value(Operand const& a, TileIndex const& at, std::int64_t elements = 0) {
     std::int64_t const i = a.value_offset(at) + elements;
-    return a.type == Scalar::fp64 ? static_cast<Acc>(static_cast<double const*>(a.data)[i])
-                                  : static_cast<Acc>(static_cast<float const*>(a.data)[i]);
+    if (std::is_same_v<Acc, double> && a.type == Scalar::fp64)
+      return static_cast<Acc>(static_cast<double const*>(a.data)[i]);
+    return static_cast<Acc>(static_cast<float const*>(a.data)[i]);
   }
 
-  template <class Row>
+  /// With parts of T.
+  template <class T, class Row>
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Row& row) const {
     TileIndex const at = row.at();
     // Read before the lanes meet, since one of them will write it.
@@ -52,24 +59,25 @@ struct MergeKernel {
 
     Acc total = 0;
     auto const merge = [&](std::int64_t p) {
-      Portion y[ahead];
       total = 0;
       auto const add = [&](Portion const& from, Acc weight) {
         total += weight;
         row.map(from, [&](Acc x, Acc from_part) { return weight == Acc(0) ? x : x + weight * from_part; });
       };
+      Portion y[ahead];
+      Acc values[ahead];
       row.map([](Acc) { return Acc(0); });
       if (own.present()) {
         row.template load<RowInputs<Acc>>(own, p, y[0], Acc(0));
         add(y[0], exponential(own_value - top));
       }
-      for (int t = 0; t < count; t += ahead) {
+      for (int first = 0; first < count; first += ahead) {
         unrolled<ahead>([&](int i) {
-          if (t + i < count) row.template load<RowInputs<Acc>>(later(part, (t + i) * stride), p, y[i], Acc(0));
+          int const t = first + i < count ? first + i : count - 1;
+          values[i] = value(part_lse, at, t * lse_stride);
+          row.template load<TypeList<T>>(later(part, t * stride), p, y[i], Acc(0));
         });
-        unrolled<ahead>([&](int i) {
-          if (t + i < count) add(y[i], exponential(value(part_lse, at, (t + i) * lse_stride) - top));
-        });
+        unrolled<ahead>([&](int i) { add(y[i], first + i < count ? exponential(values[i] - top) : Acc(0)); });
       }
     };
     row.for_each_portion(merge, [&](std::int64_t p) {
@@ -86,10 +94,12 @@ template <class Exec, class F>
 void with_merge_shape(std::int64_t features, F const& f) {
   if constexpr (Machine<Exec>::lanes == 1)
     f(HostShape{});
+  else if (features <= 128)
+    f(Shape<128, Worker::thread, true, 1, 4>{});
   else if (features <= 256)
-    f(Shape<128, Worker::thread, true, 1, 8>{});
+    f(Shape<128, Worker::thread, true, 2, 4>{});
   else
-    f(Shape<128, Worker::thread, false, 1, 8>{});
+    f(Shape<128, Worker::thread, false, 2, 4>{});
 }
 
 template <class Acc, class Exec>
@@ -104,10 +114,16 @@ void start_merge(Exec const& exec, MergeProblem problem) {
     // Parts behind the first are read in packs as well if they begin where packs may.
     auto const pack = static_cast<std::int64_t>(16 / size_of(part.type));
     if (wide && problem.stride % pack != 0) part.packed = false;
-    launch_tiles<Shape>("tessera::merge_attention", exec, grid,
-                        MergeKernel<KernelSpace<Exec>, Acc, Shape>{
-                            grid, rows(problem.out), rows(problem.lse), rows(problem.own), rows(problem.own_lse), part,
-                            rows(problem.part_lse), problem.stride, problem.lse_stride, problem.count});
+    auto const start = [&](auto few) {
+      launch_tiles<Shape>("tessera::merge_attention", exec, grid,
+                          MergeKernel<KernelSpace<Exec>, Acc, Shape, decltype(few)::value>{
+                              grid, rows(problem.out), rows(problem.lse), rows(problem.own), rows(problem.own_lse),
+                              part, rows(problem.part_lse), problem.stride, problem.lse_stride, problem.count});
+    };
+    if (wide && problem.count > 2)
+      start(std::false_type{});
+    else
+      start(std::true_type{});
   });
 }
 
