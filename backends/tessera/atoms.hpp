@@ -74,6 +74,11 @@ concept Copies = requires(typename A::Copy const& copy, typename A::Source const
   { A::template source<Tile>(MatrixStack{}) } -> std::same_as<typename A::Source>;
 };
 
+/// Copies of tiles whose rows lie in pages: copy(source, PagedRows, ...) in place of a plane, the source from
+/// paged_source(). On some machines a tile is whole pages or a page whole tiles.
+template <class A>
+concept ReadsPages = A::reads_pages;
+
 /// Math on an (M, N) accumulator: asynchronous multiply of two staged tiles, waiting, element access, store.
 template <class A, int M, int N, int K>
 concept Multiplies = requires(typename A::Math& math, typename A::template Left<M, K> const& left,

@@ -25,6 +25,14 @@ struct AttentionOptions {
   /// Keys of each batch entry that count, (B); the others are as if absent, also for the causal alignment. Values
   /// beyond the extent of K count as the extent, negative ones as 0.
   ViewRef<int const, 1> key_lengths = {};
+  /// Keys in pages, as serving has them: K and V are pools (pages, H_kv, page size, d), or (pages, page size, H_kv, d)
+  /// with the layout bshd, and entry (b, i) says which page has keys i · page size and on of batch entry b, (B, pages a
+  /// sequence has at most). With key_lengths; entries behind a length are not used. A page that does not exist is
+  /// replaced by one that does, so that no other memory is read.
+  ViewRef<int const, 2> block_table = {};
+  /// Error{value} for a page that does not exist, where the host can read block_table and key_lengths: at the price of
+  /// reading them, and of what is still writing them having to be done.
+  bool check_pages = false;
   /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double

@@ -62,6 +62,12 @@ struct Atoms : Sizes {
     if (teams_together > 1) return source<Tile>(m, teams_together);
     return tensor_map(Tile::transposed ? m.transposed() : m, box_lines<Tile>(m));
   }
+  /// The same for tiles of rows that lie in pages: whole ones, or parts of larger ones.
+  template <class Tile>
+  static Source paged_source(MatrixStack const& m) {
+    static_assert(!Tile::transposed);
+    return tensor_map(m, box_lines<Tile>(m));
+  }
   /// What copies of a tile from there bring.
   template <class Tile>
   static int copied_bytes(MatrixStack const& m, int teams_together = 1) {
@@ -142,6 +148,26 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to, std::int64_t) const {
       (*this)(source, plane, row, col, to);
+    }
+    /// A box a page: pages are of whole groups of eight lines, and divide a tile or are divided by it.
+    template <class Tile>
+    __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                               std::int64_t col, Tile& to) const {
+      int const first = static_cast<int>(row), across = static_cast<int>(col),
+                lines = pages.table.rows < Tile::lines ? pages.table.rows : Tile::lines;
+#pragma unroll 1
+      for (int l = 0; l < Tile::lines; l += lines) {
+        Plane const page = pages.plane(first + l);
+#pragma unroll
+        for (int box = 0; box < Tile::boxes; ++box)
+          ptx::bulk_load_4d(to.v[box][l], &source, full, across + box * line, pages.in_page(first + l),
+                            static_cast<int>(page.inner), static_cast<int>(page.outer));
+      }
+    }
+    template <class Tile>
+    __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                               std::int64_t col, Tile& to, std::int64_t) const {
+      (*this)(source, pages, row, col, to);
     }
   };
 

@@ -36,12 +36,13 @@ struct AttentionBulk : BulkSizes {
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true, staged_store = false;
 };
-/// Few queries, as in decoding: what K and V take to arrive is all there is. One consumer has all rows; steps of 16 KB
-/// a tile, so that two teams fit a multiprocessor, of which one begins or ends under the other's copies. With 256
-/// threads a team there are registers to spare.
+/// Few queries, as in decoding, and keys in pages: what K and V take to arrive is all there is. One consumer has all
+/// rows; steps of 16 KB a tile, so that two teams fit a multiprocessor, of which one begins or ends under the other's
+/// copies. With 256 threads a team there are registers to spare.
 template <int Features>
 struct AttentionFewQueries : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 8192 / Features, D = Features, depth = 2, teams_at_once = 2;
+  static constexpr bool reads_pages = true;
   static constexpr int producer_registers = 96, consumer_registers = 160;
   static constexpr bool take_turns = true, staged_store = false;
 };
@@ -50,6 +51,7 @@ struct AttentionFewQueries : BulkSizes {
 template <>
 struct AttentionFewQueries<256> : BulkSizes {
   static constexpr int consumers = 2, BM = 128, BN = 64, D = 256, depth = 2;
+  static constexpr bool reads_pages = true;
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = true, staged_store = false;
 };

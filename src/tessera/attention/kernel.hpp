@@ -46,6 +46,7 @@ struct AttentionKernel {
   typename Atoms::Source q, k, v;
   typename Atoms::Target o;
   MatrixStack lse;
+  PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
   int batches, heads, heads_per_kv, queries, keys, splits;
@@ -55,22 +56,30 @@ struct AttentionKernel {
 
   AttentionKernel(AttentionProblem const& p, Score const& s)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
-        k(Atoms::template source<typename Atoms::template Right<BN, D>>(p.k)),
-        v(Atoms::template source<typename Atoms::template RightTransposed<BN, D>>(p.v)),
+        k(key_source<typename Atoms::template Right<BN, D>>(p, p.k)),
+        v(key_source<typename Atoms::template RightTransposed<BN, D>>(p, p.v)),
         o(Atoms::template target<Numerator>(p.o)),
         lse(p.lse),
+        pages(p.pages),
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
         batches(static_cast<int>(p.q.outer)),
         heads(static_cast<int>(p.q.inner)),
         heads_per_kv(p.heads_per_kv),
         queries(static_cast<int>(p.q.rows)),
-        keys(static_cast<int>(p.k.rows)),
+        keys(static_cast<int>(p.keys())),
         splits(p.splits),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
         score(s) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
+  }
+
+  template <class Rows>
+  static typename Atoms::Source key_source(AttentionProblem const& p, MatrixStack const& m) {
+    if constexpr (ReadsPages<Atoms>)
+      if (p.pages.present()) return Atoms::template paged_source<Rows>(m);
+    return Atoms::template source<Rows>(m);
   }
 
   KOKKOS_FUNCTION int query_tiles() const { return (queries + BM - 1) / BM; }
@@ -129,12 +138,20 @@ struct AttentionKernel {
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KStage& stage, Tile const& t, int j) const {
-    copy(k, Plane{t.batch, t.head / heads_per_kv}, key(t, j), 0, stage.k);
+    from_keys(t, [&](auto const& rows) { copy(k, rows, key(t, j), 0, stage.k); });
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
-    copy(v, Plane{t.batch, t.head / heads_per_kv}, key(t, j), 0, stage.v,
-         t.keys);  // weight 0 times what lies behind is 0
+    // weight 0 times what lies behind is 0
+    from_keys(t, [&](auto const& rows) { copy(v, rows, key(t, j), 0, stage.v, t.keys); });
+  }
+  /// f(the plane of a tile's keys, or their pages)
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void from_keys(Tile const& t, F const& f) const {
+    int const head = t.head / heads_per_kv;
+    if constexpr (ReadsPages<Atoms>)
+      if (pages.present()) return f(PagedRows{pages, t.batch, head});
+    f(Plane{t.batch, head});
   }
 
   /// The caller's scores, and −∞ where a key is not seen.
@@ -158,7 +175,7 @@ struct AttentionKernel {
   KOKKOS_FORCEINLINE_FUNCTION auto const& values(Math& math, Tile const& t, int j, SV& vs) const {
     auto const& v = vs.acquire().v;
     if constexpr (!Atoms::clips_rows)
-      if (j == 0 && t.keys < keys) math.clear_rows(v, t.keys - key(t, 0));
+      if (j == 0 && (t.keys < keys || pages.present())) math.clear_rows(v, t.keys - key(t, 0));
     return v;
   }
 

@@ -38,11 +38,11 @@ inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
 template <class Exec, class T, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  bool const long_rows = p.k.rows >= (p.causal ? attention_long_causal_from : attention_long_from);
-  if (p.q.rows <= 64)
+  bool const long_rows = p.keys() >= (p.causal ? attention_long_causal_from : attention_long_from);
+  if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
                    [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (attention_features(p) <= 64 && p.causal && p.k.rows < attention_three_causal_from)
+  else if (attention_features(p) <= 64 && p.causal && p.keys() < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
@@ -84,7 +84,7 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
   SplitShape const shape{plan.tiles,
-                         (p.k.rows + Atoms::BN - 1) / Atoms::BN,
+                         (p.keys() + Atoms::BN - 1) / Atoms::BN,
                          std::int64_t(plan.concurrency) * Atoms::teams_at_once,
                          static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
                          Atoms::BN,
@@ -104,7 +104,9 @@ char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p)
     if (m->col_stride != 1 || !bulk_copyable(*m))
       return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
   }
-  if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+  if (p.keys() == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+  if (p.pages.present() && (p.k.rows % 8 != 0 || (64 % p.k.rows != 0 && p.k.rows % 128 != 0)))
+    return "the hopper pipeline takes pages of 8, 16, 32, 64 or a multiple of 128 keys";
   if (p.v.cols % 2 != 0) return "the hopper pipeline stores features in pairs";
   return nullptr;
 }
