@@ -43,7 +43,7 @@ template <int Features>
 struct AttentionFewQueries : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 8192 / Features, D = Features, depth = 2, teams_at_once = 2;
   static constexpr bool reads_pages = true;
-  static constexpr int producer_registers = 96, consumer_registers = 160;
+  static constexpr int producer_registers = 40, consumer_registers = 216;
   static constexpr bool take_turns = true, staged_store = false;
 };
 /// The numerator of d 256 has 128 registers, as many as a thread of two such teams: one team, and its usual two
