@@ -31,6 +31,7 @@ struct BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool ping_pong = false;    // each consumer has a tile: one stores while the other multiplies
   static constexpr int consumers = 2;         // warpgroups that run the body
+  static constexpr int teams_at_once = 1;     // that a multiprocessor has registers for
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
   static constexpr bool staged_store = true;  // results leave through shared memory
   static constexpr int store_boxes = 2;       // of 64 lines a consumer there
@@ -73,6 +74,11 @@ concept Copies = requires(typename A::Copy const& copy, typename A::Source const
   copy(source, plane, at, at, tile);
   { A::template source<Tile>(MatrixStack{}) } -> std::same_as<typename A::Source>;
 };
+
+/// Copies of tiles whose rows lie in pages: copy(source, PagedRows, ...) in place of a plane, the source from
+/// paged_source(). On some machines a tile is whole pages or a page whole tiles.
+template <class A>
+concept ReadsPages = A::reads_pages;
 
 /// Math on an (M, N) accumulator: asynchronous multiply of two staged tiles, waiting, element access, store.
 template <class A, int M, int N, int K>

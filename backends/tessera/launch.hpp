@@ -83,6 +83,17 @@ struct Machine<Host> {
   static constexpr int threads(int) { return 1; }
 };
 
+/// A functor that may start while the kernels before it in its instance still run: it reads and writes nothing before
+/// it has called wait_for_kernels_before().
+template <class Functor>
+concept StartsEarly = Functor::starts_early;
+
+/// What the kernels before this one have written is there. Where none starts early it is so from the beginning.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION void wait_for_kernels_before() {
+  if constexpr (requires { Machine<Exec>::wait_for_kernels_before(); }) Machine<Exec>::wait_for_kernels_before();
+}
+
 /// Teams, and the tiles they work on, are counted in 31 bits.
 inline void check_tiles(char const* label, std::int64_t tiles) {
   if (tiles > INT_MAX)

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -56,11 +57,13 @@ MatrixStack attention_stack(Array<T, 4> const& a, AttentionLayout layout) {
 }
 
 /// The extents fit together, whatever the element types.
-inline void check_attention_extents(AttentionProblem const& p, std::string const& operands) {
+inline void check_attention_extents(AttentionProblem const& p, bool paged, std::string const& operands) {
   auto const fail = [&](std::string const& why) {
     throw Error(ErrorCode::extent, "tessera::attention: " + why + "; " + operands);
   };
-  if (p.k.outer != p.q.outer || p.v.outer != p.q.outer || p.o.outer != p.q.outer) fail("the batches differ");
+  if (p.o.outer != p.q.outer || (!paged && (p.k.outer != p.q.outer || p.v.outer != p.q.outer)))
+    fail("the batches differ");
+  if (p.k.outer != p.v.outer) fail("the pages of K and V differ");
   if (p.o.inner != p.q.inner) fail("the heads of Q and O differ");
   if (p.k.inner != p.v.inner) fail("the heads of K and V differ");
   if (p.q.inner > 0 && (p.k.inner == 0 || p.q.inner % p.k.inner != 0))
@@ -102,7 +105,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   p.q = attention_stack(q, options.layout);
   p.k = attention_stack(k, options.layout);
   p.v = attention_stack(v, options.layout);
-  check_attention_extents(p, operands);
+  check_attention_extents(p, static_cast<bool>(options.block_table), operands);
   p.heads_per_kv = p.k.inner > 0 ? static_cast<int>(p.q.inner / p.k.inner) : 1;
   p.causal = options.causal;
   p.scale = options.scale.value_or(p.q.cols > 0 ? 1 / std::sqrt(static_cast<double>(p.q.cols)) : 1);
@@ -116,6 +119,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_no_overlap(op, "O", o, "Q", q);
   check_no_overlap(op, "O", o, "K", k);
   check_no_overlap(op, "O", o, "V", v);
+  check_attention_workspace(options, o, q, k, v);
   constexpr bool fp64 = std::is_same_v<typename O::value_type, double>;
   check_value(fp64 ? !options.lse : !options.lse_fp64, op,
               fp64 ? "operands of double write options.lse_fp64, not options.lse"
@@ -143,7 +147,69 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
     p.key_lengths = lengths.data;
     p.key_lengths_stride = lengths.stride[0];
   }
+  if (options.block_table) {
+    take_pages<Exec>(p, options, operands);
+    check_no_overlap(op, "O", o, "block_table", options.block_table.array());
+    if (lse) check_no_overlap(op, "lse", lse.array(), "block_table", options.block_table.array());
+  }
   return p;
+}
+
+/// Error{value} for a page of a key that counts and that the pools do not have.
+inline void check_page_numbers(AttentionProblem const& p) {
+  auto const entry = [&](std::int64_t b, std::int64_t i) {
+    return p.pages.data[b * p.pages.row_stride + i * p.pages.col_stride];
+  };
+  for (std::int64_t b = 0; b < p.q.outer; ++b)
+    for (std::int64_t i = 0; i < p.pages.columns && i * p.pages.rows < p.key_lengths[b * p.key_lengths_stride]; ++i)
+      check_value(entry(b, i) >= 0 && entry(b, i) < p.pages.pages, "tessera::attention",
+                  "page " + std::to_string(i) + " of batch entry " + std::to_string(b) + " is " +
+                      std::to_string(entry(b, i)) + ", the pools have " + std::to_string(p.pages.pages));
+}
+
+template <class Exec>
+void take_pages(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  auto const& table = options.block_table.array();
+  options.block_table.template check_accessible<Exec>(op, "options.block_table");
+  check_value(static_cast<bool>(options.key_lengths), op, "options.block_table needs options.key_lengths");
+  check_extent(op, "block_table", table, 0, p.q.outer, "the batch; " + operands);
+  check_data(op, "block_table", table);
+  constexpr std::int64_t most_keys = std::int64_t(1) << 30;
+  if (p.k.outer > INT_MAX || (p.k.rows > 0 && table.extent[1] > most_keys / p.k.rows))
+    throw Error(ErrorCode::extent, std::string(op) + ": there are at most 2^31 - 1 pages and 2^30 keys a sequence; " +
+                                       "block_table " + shape(table) + ", " + operands);
+  bool const empty = p.k.outer == 0 || p.k.rows == 0;
+  p.pages = {table.data,
+             table.stride[0],
+             table.stride[1],
+             empty ? 0 : static_cast<int>(table.extent[1]),
+             static_cast<int>(p.k.outer),
+             empty ? 1 : static_cast<int>(p.k.rows)};
+  if (options.check_pages && !empty && options.block_table.host_accessible() && options.key_lengths.host_accessible())
+    check_page_numbers(p);
+}
+
+/// Nothing that is read or written lies in the workspace.
+inline void check_attention_workspace(AttentionOptions const& options, AnyArray const& o, AnyArray const& q,
+                                      AnyArray const& k, AnyArray const& v) {
+  constexpr char const* op = "tessera::attention";
+  check_value(options.splits >= 0, op, "options.splits " + std::to_string(options.splits) + " is negative");
+  if (options.workspace == nullptr) {
+    if (options.workspace_bytes != 0 && options.workspace_bytes != SIZE_MAX)
+      throw Error(ErrorCode::workspace, std::string(op) + ": a workspace of " +
+                                            std::to_string(options.workspace_bytes) + " bytes without an address");
+    return;
+  }
+  if (reinterpret_cast<std::uintptr_t>(options.workspace) % 16 != 0)
+    throw Error(ErrorCode::workspace, std::string(op) + ": the workspace is not aligned to 16 bytes");
+  AnyArray workspace{options.workspace, 1, 1};
+  workspace.extent[0] = static_cast<std::int64_t>(options.workspace_bytes);
+  workspace.stride[0] = 1;
+  check_no_overlap(op, "workspace", workspace, "O", o);
+  check_no_overlap(op, "workspace", workspace, "Q", q);
+  check_no_overlap(op, "workspace", workspace, "K", k);
+  check_no_overlap(op, "workspace", workspace, "V", v);
 }
 
 /// The problem as it runs: a score of the caller's own is asked about the heads as they are.
@@ -169,6 +235,18 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
       exec, detail::attention_to_run<Exec, Score>(o, q, k, v, options), options);
 }
 
+/// Bytes of options.workspace with which attention() splits the keys as it sees fit, or as options.splits says; 0 where
+/// it does not. At most splits·B·H·S_q·(d_v + 1) elements of the accumulator's type.
+/// @throws Error as attention() does.
+template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
+          class Score = score::Identity>
+std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
+                                     AttentionOptions options = {}, Score const& score = {}) {
+  options.workspace = nullptr;
+  options.workspace_bytes = SIZE_MAX;
+  return attention_plan(exec, o, q, k, v, options, score).workspace_wanted;
+}
+
 /// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
 ///
 /// Q (B, H, S_q, d), K (B, H_kv, S_k, d), V (B, H_kv, S_k, d_v), O (B, H, S_q, d_v), or with the sequence before the
@@ -176,6 +254,8 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 /// heads each. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double on a CPU; O may have another
 /// type. Neither scores nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs
 /// asynchronously on `exec`, without fence or allocation.
+///
+/// Keys may lie in pages (options.block_table): K (pages, H_kv, page size, d), V (pages, H_kv, page size, d_v).
 ///
 /// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
 /// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
@@ -186,7 +266,10 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 /// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
 ///   operand or with itself;
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, or an option's
-///   memory is out of reach; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
+///   memory is out of reach, options.splits is negative, options.block_table comes without
+///   options.key_lengths, or options.check_pages has found a page that does not exist; {workspace} options.workspace is
+///   not aligned or null, or too small for options.splits; {unsupported} the asked algorithm cannot run and
+///   options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
           class Score = score::Identity>
 void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
@@ -196,7 +279,9 @@ void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
   detail::AttentionProblem const p = detail::attention_to_run<Exec, Score>(o, q, k, v, options);
   AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score>(exec, p, options);
   if (plan.tiles == 0) return;
-  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score);
+  if (plan.splits > 1 && options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
+    throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
+  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, options.workspace);
 }
 
 /// attention() on the default instance of O's execution space.

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_OPTIONS_HPP
 #define TESSERA_ATTENTION_OPTIONS_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -24,9 +25,24 @@ struct AttentionOptions {
   /// Keys of each batch entry that count, (B); the others are as if absent, also for the causal alignment. Values
   /// beyond the extent of K count as the extent, negative ones as 0.
   ViewRef<int const, 1> key_lengths = {};
+  /// Keys in pages, as serving has them: K and V are pools (pages, H_kv, page size, d), or (pages, page size, H_kv, d)
+  /// with the layout bshd, and entry (b, i) says which page has keys i · page size and on of batch entry b, (B, pages a
+  /// sequence has at most). With key_lengths; entries behind a length are not used. A page that does not exist is
+  /// replaced by one that does, so that no other memory is read.
+  ViewRef<int const, 2> block_table = {};
+  /// Error{value} for a page that does not exist, where the host can read block_table and key_lengths: at the price of
+  /// reading them, and of what is still writing them having to be done.
+  bool check_pages = false;
   /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double
+  /// Parts of the keys that teams of their own attend over, for few queries and many keys; 0: as many as the shape and
+  /// the machine suggest and the workspace holds. The result does not depend on which team is done first.
+  int splits = 0;
+  /// attention_workspace_size() bytes in the memory of the execution space, aligned to 16; without, keys are not split.
+  /// Not to be touched before the attention is done.
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
   AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
   bool allow_fallback =
       true;  ///< false: Error{unsupported} when the asked algorithm cannot run, instead of another one

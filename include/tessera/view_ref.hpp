@@ -33,6 +33,7 @@ class ViewRef {
 
   explicit operator bool() const { return present_; }
   detail::Array<T, Rank> const& array() const { return array_; }
+  bool host_accessible() const { return host_; }
 
   /// @throws Error{value} when Exec cannot reach the View's memory
   template <class Exec>

@@ -5,6 +5,7 @@
 // the last case checks.
 // [example]
 #include <tessera/attention.hpp>
+#include <tessera/attention_merge.hpp>
 
 using namespace tessera;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -44,12 +45,32 @@ void padded(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<i
             Kokkos::View<float***> lse) {
   attention(exec, o, q, k, v, {.key_lengths = lengths, .lse = lse});
 }
+
+/// One more token of each sequence, over keys in pages: (pages, heads, keys of a page, feature). With the workspace,
+/// which is kept from step to step, teams may share the keys of a sequence.
+void decode(Exec const& exec, Heads o, Heads q, Heads k_pages, Heads v_pages, Kokkos::View<int const**> pages,
+            Kokkos::View<int const*> lengths, Kokkos::View<char*>& workspace) {
+  AttentionOptions options{.key_lengths = lengths, .block_table = pages};
+  std::size_t const bytes = attention_workspace_size(exec, o, q, k_pages, v_pages, options);
+  if (workspace.size() < bytes) workspace = Kokkos::View<char*>("workspace", bytes);
+  options.workspace = workspace.data();
+  options.workspace_bytes = workspace.size();
+  attention(exec, o, q, k_pages, v_pages, options);
+}
+
+/// Ring attention: keys that have come from another machine are merged into what o and lse have of those before.
+void ring_step(Exec const& exec, Heads o, Kokkos::View<float***> lse, Heads q, Heads k, Heads v, Heads other_o,
+               Kokkos::View<float***> other_lse) {
+  attention(exec, other_o, q, k, v, {.lse = other_lse});
+  merge_attention(exec, o, lse, other_o, other_lse);
+}
 // [end]
 #include <cmath>
 #include <vector>
 
 #include "examples/shown.hpp"
 #include "reference/attention.hpp"
+#include "support/paged.hpp"
 
 using namespace tessera::test;
 
@@ -119,6 +140,41 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   Kokkos::View<float***> const lse("lse", z.batch, z.heads, z.queries);
   padded(exec, x.o, x.q, x.k, x.v, lengths, lse);
   auto const r = x.check([&](int b, int, int j) { return j < lengths_h[b]; }, unchanged);
+  check_lse(r, values(lse));
+}
+
+TEST_CASE("the examples of pages and merging compute what they say") {
+  Exec const exec;
+  AttentionShape const z{2, 4, 2, 1, 90, 16, 24};
+  PagedKeys<Exec, bf16_t> const x(z, 16, {90, 33}, AttentionLayout::bhsd);
+  Heads const q("Q", 2, 4, 1, 16), o("O", 2, 4, 1, 24), other("O", 2, 4, 1, 24), k("K", 2, 2, 90, 16),
+      v("V", 2, 2, 90, 24);
+  auto const qh = uniform<bf16_t>(q.size(), 5, -2, 2);
+  fill(q, qh), fill(k, x.kh), fill(v, x.vh);
+  auto const expected = [&](auto const& visible) {
+    return attention_reference(z, qh, x.kh, x.vh, 0.25, visible, unchanged, 8 * unit_roundoff<float>(),
+                               2 * unit_roundoff<bf16_t>());
+  };
+  Kokkos::View<char*> workspace;
+  decode(exec, o, q, x.k, x.v, x.table, x.lengths, workspace);
+  exec.fence();
+  check_attention(expected([](int b, int, int j) { return j < (b == 0 ? 90 : 33); }), values(o));
+
+  // Three machines with thirty keys each. O of bf16 is rounded after each: 2^-8 more of what is below 1.
+  Kokkos::View<float***> const lse("LSE", 2, 4, 1), other_lse("LSE", 2, 4, 1);
+  auto const of_machine = [&](Heads const& all, int machine) {
+    Heads const some("keys", 2, 2, 30, all.extent(3));
+    auto const range = std::make_pair(30 * machine, 30 * machine + 30);
+    Kokkos::deep_copy(some, Kokkos::subview(all, Kokkos::ALL, Kokkos::ALL, range, Kokkos::ALL));
+    return some;
+  };
+  attention(exec, o, q, of_machine(k, 0), of_machine(v, 0), {.lse = lse});
+  for (int machine : {1, 2})
+    ring_step(exec, o, lse, q, of_machine(k, machine), of_machine(v, machine), other, other_lse);
+  exec.fence();
+  auto r = expected([](int, int, int) { return true; });
+  for (double& allowed : r.allowed) allowed += 3 * unit_roundoff<bf16_t>();
+  check_attention(r, values(o));
   check_lse(r, values(lse));
 }
 

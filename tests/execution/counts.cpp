@@ -3,6 +3,7 @@
 //
 // Every operation runs without a fence and without an allocation, and is seen by Kokkos Tools under its label.
 #include <tessera/attention.hpp>
+#include <tessera/attention_merge.hpp>
 #include <tessera/cast.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
@@ -86,6 +87,13 @@ TEST_CASE_TEMPLATE_DEFINE("operations neither fence nor allocate", Exec, counts_
                               Algorithm::coarsened, Algorithm::tensor_core})
     check_counts("tessera::gemm", [&] { gemm(e, 1, a, b, 0, c, {.algorithm = algorithm}); });
   check_counts("tessera::attention", [&] { attention(e, o, q, k, v); });
+  ViewOf<Exec, float***> lse("LSE", 1, 2, 40), other_lse("LSE", 1, 2, 40);
+  ViewOf<Exec, float****> other("O", 1, 2, 40, 32);
+  ViewOf<Exec, char*> workspace("workspace", attention_workspace_size(e, o, q, k, v, {.splits = 2}));
+  check_counts("tessera::merge_attention", [&] {
+    attention(e, o, q, k, v, {.splits = 2, .workspace = workspace.data(), .workspace_bytes = workspace.size()});
+  });
+  check_counts("tessera::merge_attention", [&] { merge_attention(e, o, lse, other, other_lse); });
   check_counts("tessera::cast", [&] { cast(e, h, a); });
   check_counts("tessera::transform", [&] { transform(e, c, fn::add{}, a, b); });
   check_counts("tessera::reduce", [&] { reduce(e, sums, a, Reduction::sum, {.axis = 1}); });

@@ -3,6 +3,7 @@
 //
 // Operations run on the instance they are given: several at once, and inside a captured graph.
 #include <tessera/attention.hpp>
+#include <tessera/attention_merge.hpp>
 #include <tessera/cast.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
@@ -25,7 +26,9 @@ struct Chain {
   ViewOf<Exec, float**> x{"x", 64, 64}, w{"w", 64, 64}, h{"h", 64, 64}, y{"y", 64, 64};
   ViewOf<Exec, bf16_t**> narrow{"narrow", 64, 64};
   ViewOf<Exec, float*> weight{"weight", 64}, sums{"sums", 64};
-  ViewOf<Exec, float****> q{"q", 1, 2, 32, 64}, o{"o", 1, 2, 32, 64};
+  ViewOf<Exec, float****> q{"q", 1, 2, 32, 64}, o{"o", 1, 2, 32, 64}, part{"part", 1, 2, 32, 64};
+  ViewOf<Exec, float***> lse{"lse", 1, 2, 32}, part_lse{"lse", 1, 2, 32};
+  ViewOf<Exec, char*> workspace{"workspace", 2 * 2 * 32 * 65 * sizeof(float)};
 
   Chain() {
     fill(x, uniform<float>(n * n, 1)), fill(w, uniform<float>(n * n, 2)), fill(weight, uniform<float>(n, 3));
@@ -39,7 +42,10 @@ struct Chain {
     cast(e, narrow, y);
     gemm(e, 1, narrow, w, 0, h);
     reduce(e, sums, h, Reduction::sum, {.axis = 1});
-    attention(e, o, q, q, q, {.causal = true});
+    attention(e, o, q, q, q, {.causal = true, .lse = lse});
+    attention(e, part, q, q, q,
+              {.lse = part_lse, .splits = 2, .workspace = workspace.data(), .workspace_bytes = workspace.size()});
+    merge_attention(e, o, lse, part, part_lse);
   }
   std::vector<float> results() const {
     auto r = values(sums);

@@ -3,6 +3,7 @@
 #include <tessera/attention.hpp>
 
 #include "reference/attention.hpp"
+#include "support/paged.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -133,6 +134,94 @@ TEST_CASE("the hopper pipeline reads nothing into keys behind a length") {
   }
 }
 
+/// Parts of the keys in a workspace as large as they ask for; twice the bound of sums over the keys holds the merge.
+template <class T>
+void run_parts(AttentionShape z, int splits, bool causal) {
+  CAPTURE(z.queries);
+  CAPTURE(z.keys);
+  CAPTURE(z.d);
+  CAPTURE(splits);
+  ViewOf<Exec, T****> const q("Q", z.batch, z.heads, z.queries, z.d), o("O", z.batch, z.heads, z.queries, z.d_v),
+      k("K", z.batch, z.kv_heads, z.keys, z.d), v("V", z.batch, z.kv_heads, z.keys, z.d_v);
+  ViewOf<Exec, float***> const lse("LSE", z.batch, z.heads, z.queries);
+  auto const qh = uniform<T>(q.size(), 1, -2, 2), kh = uniform<T>(k.size(), 2, -2, 2), vh = uniform<T>(v.size(), 3);
+  std::vector<int> lengths(z.batch, z.keys);
+  lengths[0] = z.keys / 3;
+  ViewOf<Exec, int*> const device_lengths("lengths", z.batch);
+  fill(q, qh), fill(k, kh), fill(v, vh), fill(device_lengths, lengths);
+  poison(o), poison(lse);
+  AttentionOptions options{.causal = causal,
+                           .key_lengths = device_lengths,
+                           .lse = lse,
+                           .splits = splits,
+                           .algorithm = AttentionAlgorithm::hopper,
+                           .allow_fallback = false};
+  ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, o, q, k, v, options));
+  options.workspace = workspace.data();
+  options.workspace_bytes = workspace.size();
+  attention(Exec{}, o, q, k, v, options);
+  auto const r = attention_reference(
+      z, qh, kh, vh, 1 / std::sqrt(double(z.d)),
+      [&](int b, int i, int j) { return j < lengths[b] && (!causal || j <= i + lengths[b] - z.queries); }, unchanged,
+      8 * unit_roundoff<float>(), 2 * unit_roundoff<T>());
+  check_attention(r, values(o));
+  check_lse(r, values(lse));
+}
+
+TEST_CASE("the hopper pipeline attends in parts of the keys") {
+  run_parts<bf16_t>({2, 8, 2, 1, 1500, 128, 128}, 6, false);  // heads that share keys are rows of a tile
+  run_parts<bf16_t>({2, 2, 1, 40, 700, 64, 56}, 3, true);
+  run_parts<fp16_t>({2, 2, 2, 3, 900, 72, 104}, 30, true);  // more parts than tiles of keys
+  run_parts<bf16_t>({1, 2, 1, 150, 1100, 128, 128}, 4, true);
+  run_parts<bf16_t>({2, 4, 2, 2, 400, 256, 256}, 3, false);
+  run_parts<fp16_t>({2, 2, 1, 200, 500, 256, 192}, 2, true);
+}
+
+template <class T>
+void run_paged(AttentionShape z, int page, std::vector<int> const& lengths, bool causal,
+               AttentionLayout layout = AttentionLayout::bhsd) {
+  CAPTURE(page);
+  CAPTURE(z.d);
+  CAPTURE(causal);
+  PagedKeys<Exec, T> const x(z, page, lengths, layout);
+  bool const heads_first = layout == AttentionLayout::bhsd;
+  int const h = heads_first ? z.heads : z.queries, s = heads_first ? z.queries : z.heads;
+  auto const qh = uniform<T>(std::size_t(z.batch) * z.heads * z.queries * z.d, 4, -2, 2);
+  ViewOf<Exec, T****> const q("Q", z.batch, h, s, z.d), o("O", z.batch, h, s, z.d_v);
+  fill(q, heads_first ? qh : swapped_heads(qh, z.batch, z.heads, z.queries, z.d));
+  for (int splits : {1, 3}) {
+    CAPTURE(splits);
+    AttentionOptions options{.causal = causal,
+                             .layout = layout,
+                             .key_lengths = x.lengths,
+                             .block_table = x.table,
+                             .splits = splits,
+                             .algorithm = AttentionAlgorithm::hopper,
+                             .allow_fallback = false};
+    ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, o, q, x.k, x.v, options));
+    options.workspace = workspace.size() > 0 ? workspace.data() : nullptr;
+    options.workspace_bytes = workspace.size();
+    poison(o);
+    attention(Exec{}, o, q, x.k, x.v, options);
+    auto const r = attention_reference(
+        z, qh, x.kh, x.vh, 1 / std::sqrt(double(z.d)),
+        [&](int b, int i, int j) { return j < lengths[b] && (!causal || j <= i + lengths[b] - z.queries); }, unchanged,
+        8 * unit_roundoff<float>(), 2 * unit_roundoff<T>());
+    check_attention(r, heads_first ? values(o) : swapped_heads(values(o), z.batch, z.queries, z.heads, z.d_v));
+  }
+}
+
+TEST_CASE("the hopper pipeline reads keys from pages") {
+  for (bool causal : {false, true}) {
+    run_paged<bf16_t>({3, 8, 2, 1, 700, 128, 128}, 64, {700, 65, 0}, causal);
+    run_paged<bf16_t>({2, 4, 2, 5, 300, 128, 128}, 16, {299, 33}, causal);
+    run_paged<fp16_t>({2, 2, 1, 70, 520, 64, 64}, 32, {500, 31}, causal);
+    run_paged<bf16_t>({2, 2, 1, 3, 1000, 72, 128}, 256, {1000, 257}, causal);
+    run_paged<bf16_t>({2, 4, 2, 130, 300, 256, 256}, 128, {129, 300}, causal);
+  }
+  run_paged<bf16_t>({2, 8, 2, 1, 300, 128, 128}, 64, {300, 90}, false, AttentionLayout::bshd);
+}
+
 TEST_CASE("the hopper pipeline takes a score functor") {
   AttentionShape const z{1, 2, 1, 150, 200, 128, 128};
   run_case<bf16_t>(
@@ -148,4 +237,8 @@ TEST_CASE("the plan names what keeps an attention from the hopper pipeline") {
   CHECK(attention_plan(Exec{}, half_o, half, half, half).algorithm == AttentionAlgorithm::hopper);
   CHECK(contains(attention_plan(Exec{}, half_o, q, q, q).reason, "fp32"));
   CHECK(contains(attention_plan(Exec{}, odd_o, odd, odd, odd).reason, "16 bytes"));
+  AttentionOptions const paged{.key_lengths = ViewOf<Exec, int*>("lengths", 1),
+                               .block_table = ViewOf<Exec, int**>("table", 1, 2)};
+  ViewOf<Exec, bf16_t****> const pool("K", 3, 2, 20, 128);
+  CHECK(contains(attention_plan(Exec{}, o, q, pool, pool, paged).reason, "pages of 8"));
 }

@@ -13,7 +13,7 @@
 #include <tessera/cuda/rounding.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
-// accumulators in the registers of two or three consumer warpgroups: 64 rows each, the same 64 rows and half of the
+// accumulators in the registers of one to three consumer warpgroups: 64 rows each, the same 64 rows and half of the
 // columns, or, in ping-pong, a tile each.
 namespace tessera::detail::bulk {
 
@@ -25,6 +25,7 @@ struct Atoms : Sizes {
   using Compute = Sum<Element>;
   using Sizes::consumers;
   static constexpr int team_threads = warpgroup * (1 + consumers);
+  static constexpr bool in_turns = Sizes::take_turns && consumers > 1;
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
   /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
   static constexpr bool clips_rows = false;
@@ -68,6 +69,12 @@ struct Atoms : Sizes {
   static Source clipped_source(MatrixStack const& m, int teams_together = 1) {
     if (teams_together > 1) return source<Tile>(m, teams_together);
     return tensor_map(Tile::transposed ? m.transposed() : m, box_lines<Tile>(m));
+  }
+  /// The same for tiles of rows that lie in pages: whole ones, or parts of larger ones.
+  template <class Tile>
+  static Source paged_source(MatrixStack const& m) {
+    static_assert(!Tile::transposed);
+    return tensor_map(m, box_lines<Tile>(m));
   }
   /// What copies of a tile from there bring.
   template <class Tile>
@@ -151,6 +158,26 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to, std::int64_t) const {
       (*this)(source, plane, row, col, to);
+    }
+    /// A box a page: pages are of whole groups of eight lines, and divide a tile or are divided by it.
+    template <class Tile>
+    __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                               std::int64_t col, Tile& to) const {
+      int const first = static_cast<int>(row), across = static_cast<int>(col),
+                lines = pages.table.rows < Tile::lines ? pages.table.rows : Tile::lines;
+#pragma unroll 1
+      for (int l = 0; l < Tile::lines; l += lines) {
+        Plane const page = pages.plane(first + l);
+#pragma unroll
+        for (int box = 0; box < Tile::boxes; ++box)
+          ptx::bulk_load_4d(to.v[box][l], &source, full, across + box * line, pages.in_page(first + l),
+                            static_cast<int>(page.inner), static_cast<int>(page.outer));
+      }
+    }
+    template <class Tile>
+    __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                               std::int64_t col, Tile& to, std::int64_t) const {
+      (*this)(source, pages, row, col, to);
     }
   };
 
@@ -244,9 +271,9 @@ struct Atoms : Sizes {
     /// The consumers take turns at the tensor cores: one multiplies while the others do their row work.
     template <class F>
     __device__ __forceinline__ void turn(F const& f) const {
-      if constexpr (Sizes::take_turns) ptx::named_sync(1 + group, 2 * warpgroup);
+      if constexpr (in_turns) ptx::named_sync(1 + group, 2 * warpgroup);
       f();
-      if constexpr (Sizes::take_turns) ptx::named_arrive(1 + (group + 1) % consumers, 2 * warpgroup);
+      if constexpr (in_turns) ptx::named_arrive(1 + (group + 1) % consumers, 2 * warpgroup);
     }
 
     template <int M, int N>

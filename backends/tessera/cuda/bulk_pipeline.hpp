@@ -9,7 +9,7 @@
 #include <tessera/cuda/launch.hpp>
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
-// two or three consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers
+// one to three consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers
 // move from the producer to the consumers. Of two teams that need the same tile each loads half of it for both: a stage
 // is empty when the consumers of all that its loads go to have given it back.
 namespace tessera::detail::bulk {
@@ -193,7 +193,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       typename Atoms::Math math{
           group - 1,      warp % 4,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
           &shared.joined, slices(kernel)};
-      if constexpr (Atoms::take_turns || Atoms::ping_pong)
+      if constexpr (Atoms::in_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;
       each_tile<true>(first, team, tiles, [&](typename Kernel::Tile const& found) {
@@ -308,7 +308,7 @@ struct BulkPipeline<Kokkos::Cuda> {
       teams = static_cast<int>(kernel.teams(teams));
     }
     check_scratch(label, exec, P::scratch_bytes);
-    Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads>(
+    Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(
         label, exec, teams, bulk::slices(kernel) * bulk::cluster<Atoms>(kernel).teams(), P::scratch_bytes, P{kernel});
   }
 };

@@ -114,13 +114,24 @@ struct Machine<Kokkos::Cuda> {
   template <int Threads, int TeamsAtOnce, class Functor>
   static void launch(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                      Functor const& functor) {
-    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, nullptr, 0);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    bool early = false;
+    if constexpr (StartsEarly<Functor>) early = can_wait<Threads, TeamsAtOnce, Functor>(exec.cuda_device());
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, &attribute, early ? 1 : 0);
+  }
+  /// In a kernel that starts early.
+  __device__ __forceinline__ static void wait_for_kernels_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
   }
 
   /// The same in clusters of neighbouring teams that run at the same time and reach each other's scratch (sm_90);
   /// `cluster` divides `league`. Teams may start while the kernels before are still running, so that the functor begins
   /// with what needs none of their results and then waits for them (ptx::wait_for_grids_before).
-  template <int Threads, class Functor>
+  template <int Threads, int TeamsAtOnce, class Functor>
   static void launch_clusters(char const* label, Kokkos::Cuda const& exec, int league, int cluster, std::size_t scratch,
                               Functor const& functor) {
     cudaLaunchAttribute attributes[2]{};
@@ -128,10 +139,24 @@ struct Machine<Kokkos::Cuda> {
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
     attributes[1].id = cudaLaunchAttributeClusterDimension;
     attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    start<Threads, 1>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
   }
 
  private:
+  /// Whether the device's code of the kernel knows how to wait for those before it: that made for sm_90 and later.
+  /// Asked once.
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static bool can_wait(int device) {
+    static bool const can = [&] {
+      CurrentDevice const current("tessera: kernel attributes", device);
+      cudaFuncAttributes attributes{};
+      void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
+      cuda_check(cudaFuncGetAttributes(&attributes, reinterpret_cast<void const*>(kernel)),
+                 "tessera: kernel attributes");
+      return attributes.ptxVersion >= 90;
+    }();
+    return can;
+  }
   template <int Threads, int TeamsAtOnce, class Functor>
   static void start(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
                     Functor const& functor, cudaLaunchAttribute* attributes, unsigned count) {

@@ -48,12 +48,16 @@ struct Atoms : Sizes {
   static constexpr int MR = panel_rows, NR = panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
-  static constexpr bool clips_rows = true;
+  static constexpr bool clips_rows = true, reads_pages = true;
 
   using Source = MatrixStack;
   using Target = MatrixStack;
   template <class Tile>
   static Source source(MatrixStack const& m, int = 1) {
+    return m;
+  }
+  template <class Tile>
+  static Source paged_source(MatrixStack const& m) {
     return m;
   }
   template <class Tile>
@@ -119,8 +123,38 @@ struct Atoms : Sizes {
       t.cols = std::min(row_end, m.rows);
       pack<N, K, NR>(t, p, col, row, t.rows, to);
     }
+    /// Row by row: a panel has rows of several pages.
+    template <int N, int K>
+    void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
+                    Right<N, K>& to) const {
+      to.rows = static_cast<int>(std::clamp<std::int64_t>(pages.table.sequence_rows() - row, 0, N));
+      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+      Compute line[K] = {};
+      for (int r = 0; r < panels(to.rows, NR) * NR; ++r) {
+        if (r < to.rows)
+          pack_panel<Compute, 1>(m.type, address(m, pages, row + r, col), 0, m.col_stride, 1, to.k, line);
+        for (int k = 0; k < to.k; ++k) to.v[r / NR][k][r % NR] = r < to.rows ? line[k] : Compute(0);
+      }
+    }
+    /// Page by page.
+    template <int K, int N>
+    void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
+                    RightTransposed<K, N>& to, std::int64_t row_end) const {
+      to.rows = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, N));
+      to.k = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, K));
+      for (int k = 0, together = 0; k < to.k; k += together) {
+        together = std::min(to.k - k, pages.table.rows - pages.in_page(row + k));
+        for (int panel = 0; panel * NR < to.rows; ++panel)
+          pack_panel<Compute, NR>(m.type, address(m, pages, row + k, col + panel * NR), m.col_stride, m.row_stride,
+                                  std::min(NR, to.rows - panel * NR), together, &to.v[panel][k][0]);
+      }
+    }
 
    private:
+    static char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
+      return static_cast<char const*>(m.data) +
+             m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
+    }
     template <int Rows, int K, int Width>
     static void pack(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col, std::int64_t row_end,
                      Panels<Rows, K, Width>& to) {

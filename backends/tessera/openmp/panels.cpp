@@ -118,6 +118,7 @@ void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t st
 }
 
 #define TESSERA_PANELS(COMPUTE)                                                                                       \
+  template void pack_panel<COMPUTE, 1>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*);          \
   template void pack_panel<COMPUTE, panel_rows>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*); \
   template void pack_panel<COMPUTE, panel_cols<COMPUTE>>(Scalar, void const*, std::int64_t, std::int64_t, int, int,   \
                                                          COMPUTE*);                                                   \

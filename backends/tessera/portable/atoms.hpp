@@ -124,6 +124,23 @@ KOKKOS_INLINE_FUNCTION void fill(MatrixStack const& m, Plane plane, std::int64_t
   });
 }
 
+/// The same from a row of a sequence whose rows lie in pages.
+template <class Compute, int R, int C, int Threads, class Tile>
+KOKKOS_INLINE_FUNCTION void fill_from_pages(MatrixStack const& m, PagedRows const& pages, std::int64_t row,
+                                            std::int64_t col, std::int64_t row_end, Tile& tile, int thread) {
+  std::int64_t const rows = row_end - row, cols = m.cols - col;
+  visit_scalar<Compute>(m.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    share_out<R, C, Threads>(thread, [&](int r, int c) {
+      bool const inside = r < rows && c < cols;
+      tile.at(r, c) =
+          inside
+              ? Compute(static_cast<T const*>(m.data)[m.offset(pages.plane(row + r), pages.in_page(row + r), col + c)])
+              : Compute(0);
+    });
+  });
+}
+
 template <class Exec, class Compute_, class Sizes>
 struct Atoms : Sizes {
   using Compute = Compute_;
@@ -138,12 +155,16 @@ struct Atoms : Sizes {
     else
       return 1;
   }();
-  static constexpr bool clips_rows = true;
+  static constexpr bool clips_rows = true, reads_pages = true;
 
   using Source = MatrixStack;
   using Target = MatrixStack;
   template <class Tile>
   static Source source(MatrixStack const& m, int = 1) {
+    return m;
+  }
+  template <class Tile>
+  static Source paged_source(MatrixStack const& m) {
     return m;
   }
   template <class Tile>
@@ -211,6 +232,17 @@ struct Atoms : Sizes {
                                     RightTransposed<K, N>& to, std::int64_t row_end) const {
       fill<Compute, K, N, thread_rows * thread_cols>(m, plane, row, col, row_end < m.rows ? row_end : m.rows, to,
                                                      thread);
+    }
+    template <int N, int K>
+    KOKKOS_FUNCTION void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
+                                    Right<N, K>& to) const {
+      fill_from_pages<Compute, N, K, thread_rows * thread_cols>(m, pages, row, col, pages.table.sequence_rows(), to,
+                                                                thread);
+    }
+    template <int K, int N>
+    KOKKOS_FUNCTION void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
+                                    RightTransposed<K, N>& to, std::int64_t row_end) const {
+      fill_from_pages<Compute, K, N, thread_rows * thread_cols>(m, pages, row, col, row_end, to, thread);
     }
   };
 

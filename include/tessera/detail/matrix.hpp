@@ -32,6 +32,31 @@ struct MatrixStack {
   }
 };
 
+/// Sequences whose rows lie in pages, planes of a stack: row i of sequence b is row i % rows of page table(b, i /
+/// rows).
+struct PageTable {
+  int const* data = nullptr;  // (sequences, columns)
+  std::int64_t row_stride = 0, col_stride = 0;
+  int columns = 0, pages = 0, rows = 0;  // pages a sequence has at most, in the stack, and rows of a page
+
+  KOKKOS_FUNCTION bool present() const { return rows > 0; }
+  KOKKOS_FUNCTION std::int64_t sequence_rows() const { return std::int64_t(columns) * rows; }
+};
+
+/// One sequence of them, in an inner plane of the stack.
+struct PagedRows {
+  PageTable const& table;
+  std::int64_t sequence, inner;
+
+  /// Where a row lies. What the table lacks or has wrong is brought into range: nothing outside of the stack is read.
+  KOKKOS_FUNCTION Plane plane(std::int64_t row) const {
+    auto const within = [](int i, int n) { return i < 0 ? 0 : (i < n ? i : n - 1); };
+    int const column = within(static_cast<int>(row) / table.rows, table.columns);
+    return {within(table.data[sequence * table.row_stride + column * table.col_stride], table.pages), inner};
+  }
+  KOKKOS_FUNCTION int in_page(std::int64_t row) const { return static_cast<int>(row) % table.rows; }
+};
+
 template <class T>
 struct ScalarTag {
   using type = T;

@@ -3,6 +3,8 @@
 #ifndef TESSERA_ATTENTION_CONFIGS_HPP
 #define TESSERA_ATTENTION_CONFIGS_HPP
 
+#include <cstdint>
+
 #include <tessera/atoms.hpp>
 
 // Every tuning number of attention, with its reason. D is the features of a head rounded up to 64, 128 or 256.
@@ -37,6 +39,35 @@ struct AttentionBulk : BulkSizes {
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true, staged_store = Features <= 128;
   static constexpr int store_boxes = Features == 128 && Keys > 128 ? 1 : 2;
+};
+/// Few queries, as in decoding, and keys in pages: what K and V take to arrive is all there is. One consumer has all
+/// rows; steps of 16 KB a tile, so that two teams fit a multiprocessor, of which one begins or ends under the other's
+/// copies. With 256 threads a team there are registers to spare.
+template <int Features>
+struct AttentionFewQueries : BulkSizes {
+  static constexpr int consumers = 1, BM = 64, BN = 8192 / Features, D = Features, depth = 2, teams_at_once = 2;
+  static constexpr bool reads_pages = true;
+  static constexpr int producer_registers = 40, consumer_registers = 216;
+  static constexpr bool take_turns = true, staged_store = false;
+};
+/// The numerator of d 256 has 128 registers, as many as a thread of two such teams: one team, and its usual two
+/// consumers.
+template <>
+struct AttentionFewQueries<256> : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 64, D = 256, depth = 2;
+  static constexpr bool reads_pages = true;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
+  static constexpr bool take_turns = true, staged_store = false;
+};
+/// What the choice of parts of the keys counts with, in steps of a tile.
+struct AttentionSplitClocks {
+  static constexpr double team = 2;          // a team's first step to arrive, and its last products
+  static constexpr double store = 2;         // O in fp32, written and read again: a row is as many bytes as two keys
+  static constexpr double merge = 2;         // a kernel of its own
+  static constexpr double merge_part = 0.1;  // parts are read eight at a time
+  static constexpr double worth = 0.95;      // of the time in one part, before a workspace is asked for
+  static constexpr std::int64_t fewest_steps = 4, most_splits = 256;
+  static constexpr std::int64_t ragged_rounds = 6, ragged_steps = 8;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;

@@ -22,7 +22,8 @@ struct AttentionKernel {
   struct Tile {
     int batch, head, query;  // first query
     int keys;                // that count in this batch entry
-    int steps;               // tiles of keys that some query of the tile sees
+    int first, steps;        // tiles of keys that some query of the tile sees, of a part of them
+    int split;               // which part
   };
   struct QStage {
     typename Atoms::template Left<BM, D> q;  // (BM,D)
@@ -45,39 +46,51 @@ struct AttentionKernel {
   typename Atoms::Source q, k, v;
   typename Atoms::Target o;
   MatrixStack lse;
+  PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  int batches, heads, heads_per_kv, queries, keys;
+  int batches, heads, heads_per_kv, queries, keys, splits;
   Compute scale;
   bool causal;
   Score score;
 
   AttentionKernel(AttentionProblem const& p, Score const& s)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
-        k(Atoms::template source<typename Atoms::template Right<BN, D>>(p.k)),
-        v(Atoms::template source<typename Atoms::template RightTransposed<BN, D>>(p.v)),
+        k(key_source<typename Atoms::template Right<BN, D>>(p, p.k)),
+        v(key_source<typename Atoms::template RightTransposed<BN, D>>(p, p.v)),
         o(Atoms::template target<Numerator>(p.o)),
         lse(p.lse),
+        pages(p.pages),
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
         batches(static_cast<int>(p.q.outer)),
         heads(static_cast<int>(p.q.inner)),
         heads_per_kv(p.heads_per_kv),
         queries(static_cast<int>(p.q.rows)),
-        keys(static_cast<int>(p.k.rows)),
+        keys(static_cast<int>(p.keys())),
+        splits(p.splits),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
         score(s) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
   }
 
+  template <class Rows>
+  static typename Atoms::Source key_source(AttentionProblem const& p, MatrixStack const& m) {
+    if constexpr (ReadsPages<Atoms>)
+      if (p.pages.present()) return Atoms::template paged_source<Rows>(m);
+    return Atoms::template source<Rows>(m);
+  }
+
   KOKKOS_FUNCTION int query_tiles() const { return (queries + BM - 1) / BM; }
-  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(batches) * heads * query_tiles(); }
+  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(splits) * batches * heads * query_tiles(); }
 
   /// Causal: the longest rows first, a few heads at a time so that their K and V stay in cache.
   KOKKOS_FUNCTION Tile tile(int t) const {
     constexpr int head_group = 4;  // one team a tile, four heads: 457 -> 702 TFLOP/s at 16384 keys, d 128, on an H200
-    int const rows = query_tiles();
+    int const rows = query_tiles(), in_split = batches * heads * rows;
+    int const split = splits > 1 ? t / in_split : 0;
+    t -= split * in_split;
     int plane = t / rows, row = t - plane * rows;
     if (causal) {
       int const group = t / (head_group * rows), in_group = t - group * head_group * rows;
@@ -87,7 +100,7 @@ struct AttentionKernel {
       row = rows - 1 - down;
     }
     int const batch = plane / heads;
-    Tile tile{batch, plane - batch * heads, row * BM, keys, 0};
+    Tile tile{batch, plane - batch * heads, row * BM, keys, 0, 0, split};
     if (key_lengths != nullptr) {
       int const length = key_lengths[tile.batch * key_lengths_stride];
       tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
@@ -95,11 +108,17 @@ struct AttentionKernel {
     int const last = tile.query + BM < queries ? tile.query + BM - 1 : queries - 1;
     int const seen = visible(tile, last);
     tile.steps = seen <= 0 ? 0 : (seen + BN - 1) / BN;
+    if (splits > 1) {
+      int const each = tile.steps / splits, more = tile.steps - each * splits;  // the first of them have one more
+      tile.first += each * split + (split < more ? split : more);
+      tile.steps = each + (split < more ? 1 : 0);
+    }
     return tile;
   }
   /// Persistent teams, but a team a tile for long causal problems: the machine hands out the shrinking tiles better.
+  /// So where several fit a multiprocessor: one begins under another's steps.
   std::int64_t teams(int concurrency) const {
-    bool const team_a_tile = causal && keys > 1024;
+    bool const team_a_tile = (causal && keys > 1024) || Atoms::teams_at_once > 1;
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
   }
 
@@ -108,7 +127,7 @@ struct AttentionKernel {
     int const last = query + 1 + t.keys - queries;
     return causal && last < t.keys ? last : t.keys;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.steps - 1 - j) * BN; }
+  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + t.steps - 1 - j) * BN; }
 
   KOKKOS_FUNCTION int steps(QStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(KStage const*, Tile const& t) const { return t.steps; }
@@ -119,12 +138,20 @@ struct AttentionKernel {
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KStage& stage, Tile const& t, int j) const {
-    copy(k, Plane{t.batch, t.head / heads_per_kv}, key(t, j), 0, stage.k);
+    from_keys(t, [&](auto const& rows) { copy(k, rows, key(t, j), 0, stage.k); });
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
-    copy(v, Plane{t.batch, t.head / heads_per_kv}, key(t, j), 0, stage.v,
-         t.keys);  // weight 0 times what lies behind is 0
+    // weight 0 times what lies behind is 0
+    from_keys(t, [&](auto const& rows) { copy(v, rows, key(t, j), 0, stage.v, t.keys); });
+  }
+  /// f(the plane of a tile's keys, or their pages)
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void from_keys(Tile const& t, F const& f) const {
+    int const head = t.head / heads_per_kv;
+    if constexpr (ReadsPages<Atoms>)
+      if (pages.present()) return f(PagedRows{pages, t.batch, head});
+    f(Plane{t.batch, head});
   }
 
   /// The caller's scores, and −∞ where a key is not seen.
@@ -148,7 +175,7 @@ struct AttentionKernel {
   KOKKOS_FORCEINLINE_FUNCTION auto const& values(Math& math, Tile const& t, int j, SV& vs) const {
     auto const& v = vs.acquire().v;
     if constexpr (!Atoms::clips_rows)
-      if (j == 0 && t.keys < keys) math.clear_rows(v, t.keys - key(t, 0));
+      if (j == 0 && (t.keys < keys || pages.present())) math.clear_rows(v, t.keys - key(t, 0));
     return v;
   }
 
@@ -189,7 +216,7 @@ struct AttentionKernel {
       vs.release();
     }
     softmax.finish(math, acc);
-    Plane const plane{t.batch, t.head};
+    Plane const plane{t.split * batches + t.batch, t.head};
     math.store(acc, o, plane, t.query, 0);
     if (lse.data != nullptr)
       math.once_per_row(softmax.lse(), [&](Compute x, int r) {

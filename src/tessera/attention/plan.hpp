@@ -3,10 +3,12 @@
 #ifndef TESSERA_ATTENTION_PLAN_DETAIL_HPP
 #define TESSERA_ATTENTION_PLAN_DETAIL_HPP
 
+#include <algorithm>
 #include <string>
 
 #include <tessera/attention/configs.hpp>
 #include <tessera/attention/kernel.hpp>
+#include <tessera/attention/split.hpp>
 #include <tessera/attention_options.hpp>
 #include <tessera/error.hpp>
 #include <tessera/machine.hpp>
@@ -36,8 +38,11 @@ inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
 template <class Exec, class T, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  bool const long_rows = p.k.rows >= (p.causal ? attention_long_causal_from : attention_long_from);
-  if (attention_features(p) <= 64 && p.causal && p.k.rows < attention_three_causal_from)
+  bool const long_rows = p.keys() >= (p.causal ? attention_long_causal_from : attention_long_from);
+  if (p.q.rows <= 64 || p.pages.present())
+    visit_features(attention_features(p),
+                   [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
+  else if (attention_features(p) <= 64 && p.causal && p.keys() < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
@@ -49,9 +54,25 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
 }
 
+/// The parts of the keys: as many as asked for, else as the shape and the machine suggest and the workspace holds.
+inline void plan_splits(AttentionPlan& plan, AttentionProblem const& p, AttentionOptions const& options,
+                        SplitShape const& shape, std::size_t element) {
+  plan.splits_wanted = options.splits > 0 ? options.splits : attention_splits(shape);
+  plan.workspace_wanted = split_workspace(p, plan.splits_wanted, element);
+  if (options.splits > 0 && options.workspace_bytes < plan.workspace_wanted)
+    throw Error(ErrorCode::workspace, "tessera::attention: " + std::to_string(options.splits) +
+                                          " splits need a workspace of " + std::to_string(plan.workspace_wanted) +
+                                          " bytes, " + std::to_string(options.workspace_bytes) +
+                                          " were passed (attention_workspace_size)");
+  std::size_t const a_split = split_workspace(p, 2, element) / 2;
+  std::size_t const room = a_split > 0 ? options.workspace_bytes / a_split : 0;
+  plan.splits = room < 2 ? 1 : static_cast<int>(std::min<std::size_t>(room, plan.splits_wanted));
+  plan.workspace_bytes = split_workspace(p, plan.splits, element);
+}
+
 template <class Atoms, class Score, class Exec>
-AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, AttentionAlgorithm algorithm,
-                                 char const* reason) {
+AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options,
+                                 AttentionAlgorithm algorithm, char const* reason) {
   AttentionPlan plan;
   plan.algorithm = algorithm;
   plan.tile_queries = Atoms::BM;
@@ -62,6 +83,13 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
   plan.tiles = p.planes() * ((p.q.rows + Atoms::BM - 1) / Atoms::BM);
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
+  SplitShape const shape{plan.tiles,
+                         (p.keys() + Atoms::BN - 1) / Atoms::BN,
+                         std::int64_t(plan.concurrency) * Atoms::teams_at_once,
+                         static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
+                         Atoms::BN,
+                         p.key_lengths != nullptr};
+  plan_splits(plan, p, options, shape, sizeof(typename Atoms::Compute));
   return plan;
 }
 
@@ -76,7 +104,9 @@ char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p)
     if (m->col_stride != 1 || !bulk_copyable(*m))
       return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
   }
-  if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+  if (p.keys() == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+  if (p.pages.present() && (p.k.rows % 8 != 0 || (64 % p.k.rows != 0 && p.k.rows % 128 != 0)))
+    return "the hopper pipeline takes pages of 8, 16, 32, 64 or a multiple of 128 keys";
   if (p.v.cols % 2 != 0) return "the hopper pipeline stores features in pairs";
   return nullptr;
 }
@@ -106,15 +136,15 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
         visit_bulk_attention<Exec, bf16_t>(p, [&](auto atoms) {  // as for fp16
-          plan = describe_attention<decltype(atoms), Score>(exec, p, AttentionAlgorithm::hopper, reason);
+          plan = describe_attention<decltype(atoms), Score>(exec, p, options, AttentionAlgorithm::hopper, reason);
         });
       return plan;
     }
     if (asked || has_bulk_pipeline<Exec>) reason = obstacle;
   }
   visit_features(attention_features(p), [&](auto d) {
-    plan =
-        describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score>(exec, p, AttentionAlgorithm::tiled, reason);
+    plan = describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score>(exec, p, options,
+                                                                              AttentionAlgorithm::tiled, reason);
   });
   return plan;
 }

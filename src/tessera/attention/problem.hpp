@@ -3,6 +3,9 @@
 #ifndef TESSERA_ATTENTION_PROBLEM_HPP
 #define TESSERA_ATTENTION_PROBLEM_HPP
 
+#include <cstddef>
+#include <cstdint>
+
 #include <tessera/detail/matrix.hpp>
 
 namespace tessera::detail {
@@ -12,13 +15,16 @@ namespace tessera::detail {
 struct AttentionProblem {
   MatrixStack q, k, v, o;
   MatrixStack lse;  // (S_q, 1) a plane; no data when not wanted
+  PageTable pages;  // of K and V, which then have planes (page, head), for each batch entry
   int const* key_lengths = nullptr;
   std::int64_t key_lengths_stride = 0;
   int heads_per_kv = 1;
+  int splits = 1;  // parts of the keys; part s of batch entry b has plane s·B + b of o and lse for its own
   double scale = 1;
   bool causal = false;
 
   std::int64_t planes() const { return o.outer * o.inner; }
+  std::int64_t keys() const { return pages.present() ? pages.sequence_rows() : k.rows; }
 };
 
 /// The query heads that share keys as rows of one head, where a tile has room for them all: each tile of K and V then

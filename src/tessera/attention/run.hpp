@@ -29,9 +29,9 @@ void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const
   });
 }
 
-/// Runs what the plan says for Q of T. O has elements.
+/// The kernel that the plan says, for Q of T.
 template <class Exec, class T, class Compute, class Score>
-void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
+void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
     if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> &&
                   (std::is_same_v<Score, score::Identity> || compiles_bulk_kernels))
@@ -39,6 +39,16 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
     return;
   }
   visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score); });
+}
+
+/// Runs what the plan says for Q of T. O has elements.
+template <class Exec, class T, class Compute, class Score>
+void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
+                   void* workspace) {
+  if (plan.splits == 1) return run_attention_kernel<Exec, T, Compute>(exec, p, plan, score);
+  AttentionProblem const parts = split_problem(p, plan.splits, scalar_of<Compute>, workspace);
+  run_attention_kernel<Exec, T, Compute>(exec, parts, plan, score);
+  run_merge(exec, split_merge(p, parts));
 }
 
 // The library holds attention without a score functor of the caller's own: nobody compiles it again. One instance a

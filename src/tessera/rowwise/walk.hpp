@@ -123,6 +123,13 @@ class Walk {
   KOKKOS_FUNCTION TileIndex const& at() const { return at_; }
   KOKKOS_FUNCTION std::int64_t columns() const { return columns_; }
   KOKKOS_FUNCTION bool is_first_lane() const { return lanes_.lane() == 0; }
+  KOKKOS_FUNCTION int lane() const { return lanes_.lane(); }
+  KOKKOS_FUNCTION int lanes() const { return lanes_.count(); }
+  /// Joins a value of each lane; every lane gets the result. What they have read before may then be written.
+  template <class Join>
+  KOKKOS_FORCEINLINE_FUNCTION Acc join(Acc mine, Acc identity) const {
+    return lanes_.template join<Join>(mine, identity);
+  }
   /// body(p) for each of the tile's portions, after prepare(p) has put it into x. A held tile has one portion.
   template <class Prepare, class Body>
   KOKKOS_FORCEINLINE_FUNCTION void for_each_portion(Prepare const& prepare, Body const& body) {
