@@ -12,6 +12,7 @@
 #include <tessera/attention/run.hpp>
 #include <tessera/attention_options.hpp>
 #include <tessera/detail/array.hpp>
+#include <tessera/mask.hpp>
 #include <tessera/score.hpp>
 
 namespace tessera {
@@ -105,6 +106,8 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_attention_extents(p, operands);
   p.heads_per_kv = p.k.inner > 0 ? static_cast<int>(p.q.inner / p.k.inner) : 1;
   p.causal = options.causal;
+  p.left = options.window_left.value_or(p.endless);
+  p.right = options.window_right.value_or(p.endless);
   p.scale = options.scale.value_or(p.q.cols > 0 ? 1 / std::sqrt(static_cast<double>(p.q.cols)) : 1);
   check_value(p.scale > 0 && std::isfinite(p.scale), op,
               "options.scale " + std::to_string(p.scale) + " is not finite and positive");
@@ -146,11 +149,11 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   return p;
 }
 
-/// The problem as it runs: a score of the caller's own is asked about the heads as they are.
-template <class Exec, class Score, class O, class Q, class K, class V>
+/// The problem as it runs: functors of the caller's own are asked about the heads and keys as they are.
+template <class Exec, class Score, class Mask, class O, class Q, class K, class V>
 AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options) {
   AttentionProblem const p = attention_problem<Exec>(o, q, k, v, options);
-  return std::is_same_v<Score, score::Identity> ? with_heads_together(p) : p;
+  return own_functor<Score, Mask> ? p : with_heads_together(with_window_cut_out(p));
 }
 
 template <class V>
@@ -165,8 +168,8 @@ template <detail::execution_space Exec, detail::view O, detail::view Q, detail::
 AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
                              AttentionOptions const& options = {}, Score const& = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
-  return detail::plan_attention<Exec, detail::attention_compute<O>, Score>(
-      exec, detail::attention_to_run<Exec, Score>(o, q, k, v, options), options);
+  return detail::plan_attention<Exec, detail::attention_compute<O>, Score, mask::All>(
+      exec, detail::attention_to_run<Exec, Score, mask::All>(o, q, k, v, options), options);
 }
 
 /// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
@@ -179,7 +182,7 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 ///
 /// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
 /// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
-/// anything. Values that only the causal mask hides must be finite: their weight is 0, and 0·∞ is NaN.
+/// anything. Values that only the causal mask or a window hides must be finite: their weight is 0, and 0·∞ is NaN.
 ///
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp
@@ -193,10 +196,10 @@ void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
                Score const& score = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
   using Compute = detail::attention_compute<O>;
-  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score>(o, q, k, v, options);
-  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score>(exec, p, options);
+  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score, mask::All>(o, q, k, v, options);
+  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, mask::All>(exec, p, options);
   if (plan.tiles == 0) return;
-  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score);
+  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask::All{});
 }
 
 /// attention() on the default instance of O's execution space.

@@ -20,6 +20,10 @@ enum class AttentionLayout : std::uint8_t {
 struct AttentionOptions {
   std::optional<double> scale = {};  ///< factor of QKᵀ, finite and positive; 1/√d by default
   bool causal = false;               ///< query i sees key j ≤ i + (keys − queries): the last query sees every key
+  /// A sliding window: query i sees key j with i + (keys − queries) − window_left ≤ j ≤ i + (keys − queries) +
+  /// window_right, both ends included; without a number that side has no end. Any numbers, also negative ones. With
+  /// `causal` no key further right than causal allows.
+  std::optional<std::int64_t> window_left = {}, window_right = {};
   AttentionLayout layout = AttentionLayout::bhsd;
   /// Keys of each batch entry that count, (B); the others are as if absent, also for the causal alignment. Values
   /// beyond the extent of K count as the extent, negative ones as 0.

@@ -10,15 +10,6 @@ using namespace tessera;
 using Exec = Kokkos::DefaultExecutionSpace;
 using Heads = Kokkos::View<bf16_t****, Kokkos::LayoutRight>;  // (batch, head, sequence, feature)
 
-/// A sliding window: query i sees the `width` keys up to its own (with causal = true, which hides those behind).
-struct Window {
-  int width, offset;  // offset = keys - queries: the last query is that of the last key
-  template <class T>
-  KOKKOS_FUNCTION T operator()(T s, int, int, int i, int j) const {
-    return j > i + offset - width ? s : -Kokkos::Experimental::infinity_v<T>;
-  }
-};
-
 /// Documents packed into one sequence: a token sees those of its own.
 struct SameDocument {
   Kokkos::View<int const**> ids;  // (batch, token)
@@ -29,7 +20,7 @@ struct SameDocument {
 };
 
 void windowed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int width) {
-  attention(exec, o, q, k, v, {.causal = true}, Window{width, k.extent_int(2) - q.extent_int(2)});
+  attention(exec, o, q, k, v, {.causal = true, .window_left = width - 1});  // its own key is one of them
 }
 void packed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
   attention(exec, o, q, k, v, {.causal = true}, SameDocument{ids});

@@ -12,14 +12,14 @@ namespace {
 using Exec = Kokkos::Cuda;
 
 template <class T, class TO = T, class Score, class Visible, class Expected>
-void run_case(AttentionShape z, bool causal, Score const& functor, Visible const& visible, Expected const& expected,
-              AttentionLayout layout = AttentionLayout::bhsd) {
+void run_case(AttentionShape z, AttentionOptions options, Score const& functor, Visible const& visible,
+              Expected const& expected) {
   CAPTURE(z.queries);
   CAPTURE(z.keys);
   CAPTURE(z.d);
   CAPTURE(z.d_v);
-  CAPTURE(causal);
-  bool const heads_first = layout == AttentionLayout::bhsd;
+  CAPTURE(options.causal);
+  bool const heads_first = options.layout == AttentionLayout::bhsd;
   auto const view = [&]<class E>(E, std::string const& name, int h, int s, int d) {
     return heads_first ? ViewOf<Exec, E****>(name, z.batch, h, s, d) : ViewOf<Exec, E****>(name, z.batch, s, h, d);
   };
@@ -42,13 +42,10 @@ void run_case(AttentionShape z, bool causal, Score const& functor, Visible const
   fill(q, swapped(qh, z.heads, z.queries, z.d)), fill(k, swapped(kh, z.kv_heads, z.keys, z.d));
   fill(v, swapped(vh, z.kv_heads, z.keys, z.d_v));
   poison(o), poison(lse);
-  attention(Exec{}, o, q, k, v,
-            {.causal = causal,
-             .layout = layout,
-             .lse = lse,
-             .algorithm = AttentionAlgorithm::hopper,
-             .allow_fallback = false},
-            functor);
+  options.lse = lse;
+  options.algorithm = AttentionAlgorithm::hopper;
+  options.allow_fallback = false;
+  attention(Exec{}, o, q, k, v, options, functor);
   // ex2.approx errs by 2^-22 relative to its result, four roundings of fp32; weights are rounded to the factors' type.
   auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, expected,
                                      4 * unit_roundoff<float>(), 2 * unit_roundoff<T>());
@@ -62,7 +59,18 @@ template <class T = bf16_t, class TO = T>
 void run_plain(AttentionShape z, bool causal, AttentionLayout layout = AttentionLayout::bhsd) {
   int const offset = z.keys - z.queries;
   run_case<T, TO>(
-      z, causal, score::Identity{}, [=](int, int i, int j) { return !causal || j <= i + offset; }, unchanged, layout);
+      z, {.causal = causal, .layout = layout}, score::Identity{},
+      [=](int, int i, int j) { return !causal || j <= i + offset; }, unchanged);
+}
+
+template <class T = bf16_t, class Score = score::Identity, class Expected = decltype(unchanged)>
+void run_window(AttentionShape z, int left, int right, Score const& functor = {}, Expected const& expected = {}) {
+  CAPTURE(left);
+  CAPTURE(right);
+  int const offset = z.keys - z.queries;
+  run_case<T>(
+      z, {.window_left = left, .window_right = right}, functor,
+      [=](int, int i, int j) { return j >= i + offset - left && j <= i + offset + right; }, expected);
 }
 
 }  // namespace
@@ -98,6 +106,17 @@ TEST_CASE("the hopper pipeline's long key tiles") { run_plain({1, 1, 1, 130, 410
 
 TEST_CASE("the hopper pipeline takes the layout with the sequence first") {
   run_plain({2, 4, 2, 140, 150, 128, 128}, true, AttentionLayout::bshd);
+}
+
+TEST_CASE("the hopper pipeline sees through sliding windows") {
+  run_window({2, 4, 2, 700, 900, 128, 128}, 200, 0);
+  run_window({1, 2, 1, 700, 700, 128, 120}, 30, 150);
+  run_window({1, 2, 2, 600, 333, 64, 64}, 100, 20);
+  run_window({1, 2, 2, 333, 600, 256, 256}, 90, -10);
+  run_window({2, 4, 1, 1, 900, 64, 64}, 500, 0);  // the window as narrower K and V
+  run_window<fp16_t>({1, 2, 1, 4500, 4500, 128, 128}, 4300, 0);
+  run_window({1, 2, 1, 300, 400, 128, 128}, 100, 0, score::SoftCap{4.0},
+             [](double s, int, int, int, int) { return 4.0 * std::tanh(s / 4.0); });
 }
 
 TEST_CASE("the hopper pipeline reads nothing into keys behind a length") {
@@ -136,7 +155,7 @@ TEST_CASE("the hopper pipeline reads nothing into keys behind a length") {
 TEST_CASE("the hopper pipeline takes a score functor") {
   AttentionShape const z{1, 2, 1, 150, 200, 128, 128};
   run_case<bf16_t>(
-      z, true, score::SoftCap{4.0}, [=](int, int i, int j) { return j <= i + z.keys - z.queries; },
+      z, {.causal = true}, score::SoftCap{4.0}, [=](int, int i, int j) { return j <= i + z.keys - z.queries; },
       [](double s, int, int, int, int) { return 4.0 * std::tanh(s / 4.0); });
 }
 

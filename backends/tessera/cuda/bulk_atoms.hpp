@@ -362,10 +362,7 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
       if constexpr (!Sizes::staged_store) {
-        if (target.strides.type == scalar_of<float>)
-          store_direct<float>(acc, target, plane, row0, col0);
-        else
-          store_direct<Element>(acc, target, plane, row0, col0);
+        store(acc, target, plane, row0, col0, target.strides.rows);
       } else if (target.staged) {
         int const row = static_cast<int>(row0), col = static_cast<int>(col0);
         visit_scalar<Compute>(target.strides.type, [&](auto tag) {
@@ -375,6 +372,16 @@ struct Atoms : Sizes {
       } else {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, target.strides.rows);
       }
+    }
+    /// In the rows before `end`.
+    template <int M, int N>
+    __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                          std::int64_t row0, std::int64_t col0, std::int64_t end) const {
+      static_assert(!Sizes::staged_store, "bulk stores know no other end than the matrix'");
+      if (target.strides.type == scalar_of<float>)
+        store_direct<float>(acc, target, plane, row0, col0, end);
+      else
+        store_direct<Element>(acc, target, plane, row0, col0, end);
     }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
     template <int M, int N, class F>
@@ -404,14 +411,14 @@ struct Atoms : Sizes {
     /// Straight from registers, two columns at a time, which lie in aligned pairs: the factors' type or fp32.
     template <class T, int M, int N>
     __device__ __forceinline__ void store_direct(Accumulator<M, N> const& acc, Target const& target, Plane plane,
-                                                 std::int64_t row0, std::int64_t col0) const {
+                                                 std::int64_t row0, std::int64_t col0, std::int64_t end) const {
       MatrixStack const& m = target.strides;
       int const cols = static_cast<int>(m.cols - col0);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         std::int64_t const r = row0 + row<M, N>(h * 2);
         T* const first = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0);
-        bool const inside = r < m.rows;
+        bool const inside = r < end;
 #pragma unroll
         for (int i = h * 2; i < N / 2; i += 4) {
           int const c = col<M, N>(i);

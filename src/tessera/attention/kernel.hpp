@@ -6,6 +6,7 @@
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
 #include <tessera/gemm/problem.hpp>
+#include <tessera/mask.hpp>
 #include <tessera/score.hpp>
 
 namespace tessera::detail {
@@ -14,15 +15,24 @@ namespace tessera::detail {
 /// Staats 2021; Dao et al. 2022). A tile is BM queries of one head; its steps go over tiles of BN keys, from the last
 /// visible one back, so that masked tiles come first. The next step's scores and this step's products run under each
 /// other's row work (Shah et al. 2024).
-template <class Atoms, class Score>
+template <class Atoms, class Score, class Mask = mask::All>
 struct AttentionKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
+  static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
   using Compute = typename Atoms::Compute;
 
-  struct Tile {
-    int batch, head, query;  // first query
-    int keys;                // that count in this batch entry
-    int steps;               // tiles of keys that some query of the tile sees
+  /// A tile whose sequence is all rows of a plane and whose keys begin with the first.
+  struct Whole {
+    static constexpr int first = 0, key_row = 0;
+  };
+  struct Part {
+    int queries, query_row, key_row;  // of its sequence, which is rows of Q from query_row on, of K from key_row on
+    int first;                        // tile of keys that is seen
+  };
+  struct Tile : std::conditional_t<ranged, Part, Whole> {
+    int batch, head, query;  // batch entry or sequence; first query
+    int keys;                // that count in this sequence
+    int steps;               // tiles of keys, from `first` on, that some query of the tile sees
   };
   struct QStage {
     typename Atoms::template Left<BM, D> q;  // (BM,D)
@@ -51,8 +61,10 @@ struct AttentionKernel {
   Compute scale;
   bool causal;
   Score score;
+  Ranges ranges;
 
-  AttentionKernel(AttentionProblem const& p, Score const& s)
+  template <class M>
+  AttentionKernel(AttentionProblem const& p, Score const& s, M const&)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
         k(Atoms::template source<typename Atoms::template Right<BN, D>>(p.k)),
         v(Atoms::template source<typename Atoms::template RightTransposed<BN, D>>(p.v)),
@@ -67,11 +79,16 @@ struct AttentionKernel {
         keys(static_cast<int>(p.k.rows)),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
-        score(s) {
+        score(s),
+        ranges(p.ranges()) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
   }
 
-  KOKKOS_FUNCTION int query_tiles() const { return (queries + BM - 1) / BM; }
+  KOKKOS_FUNCTION int query_tiles() const {
+    if constexpr (ranged)
+      if (ranges.packed.count > 0) return ranges.packed.tiles(BM);
+    return (queries + BM - 1) / BM;
+  }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(batches) * heads * query_tiles(); }
 
   /// Causal: the longest rows first, a few heads at a time so that their K and V stay in cache.
@@ -79,7 +96,7 @@ struct AttentionKernel {
     constexpr int head_group = 4;  // one team a tile, four heads: 457 -> 702 TFLOP/s at 16384 keys, d 128, on an H200
     int const rows = query_tiles();
     int plane = t / rows, row = t - plane * rows;
-    if (causal) {
+    if (ranged ? ranges.grows : causal) {
       int const group = t / (head_group * rows), in_group = t - group * head_group * rows;
       int const rest = batches * heads - group * head_group, grouped = rest < head_group ? rest : head_group;
       int const down = in_group / grouped;
@@ -87,44 +104,86 @@ struct AttentionKernel {
       row = rows - 1 - down;
     }
     int const batch = plane / heads;
-    Tile tile{batch, plane - batch * heads, row * BM, keys, 0};
+    Tile tile{{}, batch, plane - batch * heads, row * BM, keys, 0};
+    if constexpr (ranged) place(tile, row);
     if (key_lengths != nullptr) {
       int const length = key_lengths[tile.batch * key_lengths_stride];
-      tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
+      if (!ranged || length < tile.keys) tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
     }
-    int const last = tile.query + BM < queries ? tile.query + BM - 1 : queries - 1;
-    int const seen = visible(tile, last);
-    tile.steps = seen <= 0 ? 0 : (seen + BN - 1) / BN;
+    int const last = tile.query + BM < queries_of(tile) ? tile.query + BM - 1 : queries_of(tile) - 1;
+    if constexpr (ranged) {
+      tile.first = seen(tile, tile.query).begin / BN;
+      int const end = seen(tile, last).end;
+      tile.steps = tile.query > last || end <= tile.first * BN ? 0 : (end + BN - 1) / BN - tile.first;
+    } else {
+      int const end = seen(tile, last).end;
+      tile.steps = end <= 0 ? 0 : (end + BN - 1) / BN;
+    }
     return tile;
   }
-  /// Persistent teams, but a team a tile for long causal problems: the machine hands out the shrinking tiles better.
+  /// Finds the sequence of a tile: a batch entry, or one of those that are packed.
+  KOKKOS_FUNCTION void place(Tile& t, int row) const {
+    t.queries = queries;
+    t.query_row = t.key_row = 0;
+    PackedSequences const& p = ranges.packed;
+    if (p.count == 0) return;
+    t.batch = p.of_tile(row, BM);
+    t.query_row = p.queries(t.batch);
+    t.queries = p.queries(t.batch + 1) - t.query_row;
+    t.key_row = p.keys(t.batch);
+    t.keys = p.keys(t.batch + 1) - t.key_row;
+    int const own_row = row - p.first_tile(t.batch, BM);
+    t.query = own_row < 0 ? t.queries : own_row * BM;  // starts need not begin with row 0
+  }
+  /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better.
   std::int64_t teams(int concurrency) const {
-    bool const team_a_tile = causal && keys > 1024;
+    bool const team_a_tile = (ranged ? ranges.grows || ranges.packed.count > 0 : causal) && keys > 1024;
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
   }
 
-  /// Keys [0, visible) are seen by a query.
-  KOKKOS_FORCEINLINE_FUNCTION int visible(Tile const& t, int query) const {
-    int const last = query + 1 + t.keys - queries;
-    return causal && last < t.keys ? last : t.keys;
+  KOKKOS_FORCEINLINE_FUNCTION int queries_of(Tile const& t) const {
+    if constexpr (ranged)
+      return t.queries;
+    else
+      return queries;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.steps - 1 - j) * BN; }
+  /// The keys that a query sees.
+  KOKKOS_FORCEINLINE_FUNCTION KeyRange seen(Tile const& t, int query) const {
+    if constexpr (ranged) return ranges.around(query, t.queries, t.keys);
+    int const last = query + 1 + t.keys - queries;
+    return {0, causal && last < t.keys ? last : t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + t.steps - 1 - j) * BN; }
+
+  /// Rows of the operands, and the planes' outer index.
+  KOKKOS_FORCEINLINE_FUNCTION int query_row(Tile const& t) const {
+    if constexpr (ranged)
+      return t.query_row + t.query;
+    else
+      return t.query;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int outer(Tile const& t) const {
+    if constexpr (ranged)
+      return ranges.packed.count > 0 ? 0 : t.batch;
+    else
+      return t.batch;
+  }
 
   KOKKOS_FUNCTION int steps(QStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(KStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(VStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QStage& stage, Tile const& t, int) const {
-    copy(q, Plane{t.batch, t.head}, t.query, 0, stage.q);
+    copy(q, Plane{outer(t), t.head}, query_row(t), 0, stage.q);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KStage& stage, Tile const& t, int j) const {
-    copy(k, Plane{t.batch, t.head / heads_per_kv}, key(t, j), 0, stage.k);
+    copy(k, Plane{outer(t), t.head / heads_per_kv}, t.key_row + key(t, j), 0, stage.k);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
-    copy(v, Plane{t.batch, t.head / heads_per_kv}, key(t, j), 0, stage.v,
-         t.keys);  // weight 0 times what lies behind is 0
+    copy(v, Plane{outer(t), t.head / heads_per_kv}, t.key_row + key(t, j), 0, stage.v,
+         t.key_row + t.keys);  // weight 0 times what lies behind is 0
   }
 
   /// The caller's scores, and −∞ where a key is not seen.
@@ -133,12 +192,15 @@ struct AttentionKernel {
     int const first_key = key(t, j);
     if constexpr (!std::is_same_v<Score, score::Identity>)
       math.for_each(s, [&](Compute& x, int r, int c) {
-        if (t.query + r < queries && first_key + c < t.keys)
+        if (t.query + r < queries_of(t) && first_key + c < t.keys)
           x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
       });
-    if (first_key + BN > visible(t, t.query))
+    bool const hides_first = ranged && first_key < seen(t, t.query + BM - 1).begin;
+    if (hides_first || first_key + BN > seen(t, t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
-        if (first_key + c >= visible(t, t.query + r)) x = -Kokkos::Experimental::infinity_v<Compute>;
+        KeyRange const range = seen(t, t.query + r);
+        if ((ranged && first_key + c < range.begin) || first_key + c >= range.end)
+          x = -Kokkos::Experimental::infinity_v<Compute>;
       });
   }
 
@@ -148,13 +210,14 @@ struct AttentionKernel {
   KOKKOS_FORCEINLINE_FUNCTION auto const& values(Math& math, Tile const& t, int j, SV& vs) const {
     auto const& v = vs.acquire().v;
     if constexpr (!Atoms::clips_rows)
-      if (j == 0 && t.keys < keys) math.clear_rows(v, t.keys - key(t, 0));
+      if (j == 0 && t.key_row + t.keys < keys) math.clear_rows(v, t.keys - key(t, 0));
     return v;
   }
 
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
     constexpr Compute log2_e = Compute(1.44269504088896340736);
+    if (ranged && t.query >= queries_of(t)) return;
     Scores s(math);
     Numerator acc(math);
     Weights p(math);
@@ -189,11 +252,14 @@ struct AttentionKernel {
       vs.release();
     }
     softmax.finish(math, acc);
-    Plane const plane{t.batch, t.head};
-    math.store(acc, o, plane, t.query, 0);
+    Plane const plane{outer(t), t.head};
+    if constexpr (ranged)
+      math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows
+    else
+      math.store(acc, o, plane, t.query, 0);
     if (lse.data != nullptr)
       math.once_per_row(softmax.lse(), [&](Compute x, int r) {
-        if (t.query + r < queries) write(lse, lse.offset(plane, t.query + r, 0), x);
+        if (t.query + r < queries_of(t)) write(lse, lse.offset(plane, query_row(t) + r, 0), x);
       });
   }
 };

@@ -29,6 +29,10 @@ void visit_features(std::int64_t features, F const& f) {
 
 inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.cols > p.v.cols ? p.q.cols : p.v.cols; }
 
+/// Kernels that the library has none of: the caller compiles them.
+template <class Score, class Mask>
+inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
+
 /// The element types that the bulk pipeline attends over.
 template <class T>
 inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
@@ -36,8 +40,9 @@ inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
 template <class Exec, class T, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  bool const long_rows = p.k.rows >= (p.causal ? attention_long_causal_from : attention_long_from);
-  if (attention_features(p) <= 64 && p.causal && p.k.rows < attention_three_causal_from)
+  std::int64_t const keys = p.keys_in_sight();
+  bool const long_rows = keys >= (p.grows() ? attention_long_causal_from : attention_long_from);
+  if (attention_features(p) <= 64 && p.causal && keys < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
@@ -49,7 +54,11 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
 }
 
-template <class Atoms, class Score, class Exec>
+/// The portable kernels know windows and packed sequences always.
+template <class Mask>
+using TiledMask = std::conditional_t<std::is_same_v<Mask, mask::All>, Ranges, Mask>;
+
+template <class Atoms, class Score, class Mask, class Exec>
 AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, AttentionAlgorithm algorithm,
                                  char const* reason) {
   AttentionPlan plan;
@@ -58,8 +67,8 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
   plan.tile_keys = Atoms::BN;
   plan.tile_features = Atoms::D;
   plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
-  plan.scratch_bytes = scratch_of<Atoms, Exec, AttentionKernel<Atoms, Score>>();
-  plan.tiles = p.planes() * ((p.q.rows + Atoms::BM - 1) / Atoms::BM);
+  plan.scratch_bytes = scratch_of<Atoms, Exec, AttentionKernel<Atoms, Score, Mask>>();
+  plan.tiles = p.tiles(Atoms::BM);
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
   return plan;
@@ -82,39 +91,40 @@ char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p)
 }
 
 /// Why the bulk pipeline cannot run this problem; nullptr when it can.
-template <class Exec, class Compute, class Score>
+template <class Exec, class Compute, class Score, class Mask>
 char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p) {
   if constexpr (!has_bulk_pipeline<Exec>)
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   else if constexpr (!std::is_same_v<Compute, float>)
     return "the hopper pipeline has no fp64 products";
-  else if constexpr (!std::is_same_v<Score, score::Identity> && !compiles_bulk_kernels)
-    return "this source, which brings its own score, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
+  else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
+    return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
+           "CMake)";
   else
     return bulk_attention_operands(exec, p);
 }
 
-template <class Exec, class Compute, class Score>
+template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options) {
   char const* reason = options.algorithm == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
   AttentionPlan plan;
   if (options.algorithm != AttentionAlgorithm::tiled) {
-    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score>(exec, p);
+    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score, Mask>(exec, p);
     bool const asked = options.algorithm == AttentionAlgorithm::hopper;
     if (asked && obstacle != nullptr && !options.allow_fallback)
       throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
         visit_bulk_attention<Exec, bf16_t>(p, [&](auto atoms) {  // as for fp16
-          plan = describe_attention<decltype(atoms), Score>(exec, p, AttentionAlgorithm::hopper, reason);
+          plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, AttentionAlgorithm::hopper, reason);
         });
       return plan;
     }
     if (asked || has_bulk_pipeline<Exec>) reason = obstacle;
   }
   visit_features(attention_features(p), [&](auto d) {
-    plan =
-        describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score>(exec, p, AttentionAlgorithm::tiled, reason);
+    plan = describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score, TiledMask<Mask>>(
+        exec, p, AttentionAlgorithm::tiled, reason);
   });
   return plan;
 }

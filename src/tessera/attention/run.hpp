@@ -12,40 +12,43 @@ namespace tessera::detail {
 template <class Exec, class Compute>
 inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
 
-template <class Exec, class Compute, int D, class Score>
-void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score) {
+template <class Exec, class Compute, int D, class Score, class Mask>
+void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {
     using Atoms = TiledAttentionAtoms<Exec, Compute, D>;
-    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, TiledMask<Mask>>(p, score, mask));
   }
 }
 
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
-template <class Exec, class T, class Score>
-void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score) {
+template <class Exec, class T, class Score, class Mask>
+void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   visit_bulk_attention<Exec, T>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
-    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, Mask>(p, score, mask));
   });
 }
 
 /// Runs what the plan says for Q of T. O has elements.
-template <class Exec, class T, class Compute, class Score>
-void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
+template <class Exec, class T, class Compute, class Score, class Mask>
+void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
+                   Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> &&
-                  (std::is_same_v<Score, score::Identity> || compiles_bulk_kernels))
-      run_attention_bulk<Exec, T>(exec, p, score);
+    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> && (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
+      if constexpr (std::is_same_v<Mask, mask::All>)
+        if (p.ranged()) return run_attention_bulk<Exec, T>(exec, p, score, p.ranges());
+      run_attention_bulk<Exec, T>(exec, p, score, mask);
+    }
     return;
   }
-  visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score); });
+  visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score, mask); });
 }
 
-// The library holds attention without a score functor of the caller's own: nobody compiles it again. One instance a
-// source for the wide ones.
-#define TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, COMPUTE, D)                                                        \
-  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D, score::Identity>(EXEC const&, AttentionProblem const&, \
-                                                                              score::Identity const&);
+// The library holds attention without a functor of the caller's own: nobody compiles it again. One instance a source
+// for the wide ones.
+#define TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, COMPUTE, D)                                       \
+  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D>(EXEC const&, AttentionProblem const&, \
+                                                             score::Identity const&, mask::All const&);
 #define TESSERA_ATTENTION_INSTANCES(EXTERN, EXEC)       \
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 64)   \
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 128)  \
@@ -55,13 +58,17 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 
-#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T)                                                        \
-  EXTERN template void run_attention_bulk<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
-                                                                    score::Identity const&);
-#define TESSERA_ATTENTION_BULK_BF16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t)
-#define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, MASK)                                                         \
+  EXTERN template void run_attention_bulk<EXEC, T>(EXEC const&, AttentionProblem const&, score::Identity const&, \
+                                                   MASK const&);
+#define TESSERA_ATTENTION_BULK_BF16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, mask::All)
+#define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, mask::All)
+#define TESSERA_ATTENTION_BULK_BF16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, Ranges)
+#define TESSERA_ATTENTION_BULK_FP16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, Ranges)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
 
 }  // namespace tessera::detail
 
