@@ -89,6 +89,58 @@ void take_lse(AttentionProblem& p, ViewRef<T, 3> const& lse, std::string const& 
   p.lse = {a.data, scalar_of<T>, a.extent[2], 1, a.stride[2], 1, a.extent[0], a.extent[1], a.stride[0], a.stride[1]};
 }
 
+/// The starts of sequences do not decrease and stay within `rows`: where the host is the one to read them.
+inline void check_starts(char const* name, Array<int const, 1> const& starts, std::int64_t rows) {
+  for (std::int64_t s = 0; s < starts.extent[0]; ++s) {
+    int const before = s > 0 ? starts(s - 1) : 0;
+    check_value(before <= starts(s) && starts(s) <= rows, "tessera::attention",
+                std::string(name) + "(" + std::to_string(s) + ") = " + std::to_string(starts(s)) + " is not between " +
+                    std::to_string(before) + " before it and the " + std::to_string(rows) + " rows");
+  }
+}
+
+/// Packed sequences. Where there are none of them, there is nothing to do.
+template <class Exec>
+void take_sequences(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  constexpr std::int64_t most = std::int64_t(1) << 22;  // so that rows of tiles are counted in 31 bits
+  check_value(options.query_starts && options.key_starts, op, "options.query_starts and key_starts belong together");
+  auto const& q = options.query_starts.array();
+  auto const& k = options.key_starts.array();
+  options.query_starts.template check_accessible<Exec>(op, "options.query_starts");
+  options.key_starts.template check_accessible<Exec>(op, "options.key_starts");
+  auto const fail = [&](std::string const& why) {
+    throw Error(ErrorCode::extent, "tessera::attention: " + why + "; " + operands);
+  };
+  if (p.q.outer != 1) fail("packed sequences want a batch of 1");
+  if (q.extent[0] != k.extent[0] || q.extent[0] < 1 || q.extent[0] > most)
+    fail("query_starts " + shape(q) + " and key_starts " + shape(k) + " are not both (sequences + 1), at most 2^22");
+  check_data(op, "query_starts", q);
+  check_data(op, "key_starts", k);
+  if constexpr (Machine<Exec>::is_host) {
+    check_starts("query_starts", q, p.q.rows);
+    check_starts("key_starts", k, p.k.rows);
+  }
+  p.packed = {static_cast<int>(q.extent[0] - 1),
+              {q.data, q.stride[0], static_cast<int>(p.q.rows)},
+              {k.data, k.stride[0], static_cast<int>(p.k.rows)}};
+  if (p.packed.count == 0) p.q.outer = p.k.outer = p.v.outer = p.o.outer = 0;
+}
+
+/// Behind take_sequences(), whose number is that of the lengths.
+template <class Exec>
+void take_key_lengths(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  auto const& lengths = options.key_lengths.array();
+  options.key_lengths.template check_accessible<Exec>(op, "options.key_lengths");
+  bool const packed(options.query_starts);
+  check_extent(op, "key_lengths", lengths, 0, packed ? p.packed.count : p.q.outer,
+               (packed ? "the sequences; " : "the batch; ") + operands);
+  check_data(op, "key_lengths", lengths);
+  p.key_lengths = lengths.data;
+  p.key_lengths_stride = lengths.stride[0];
+}
+
 template <class Exec, class O, class Q, class K, class V>
 AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_view, V const& v_view,
                                    AttentionOptions const& options) {
@@ -136,16 +188,16 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
     check_no_overlap(op, "lse", lse.array(), "K", k);
     check_no_overlap(op, "lse", lse.array(), "V", v);
   }
-  if (options.key_lengths) {
-    auto const& lengths = options.key_lengths.array();
-    options.key_lengths.template check_accessible<Exec>(op, "options.key_lengths");
-    check_extent(op, "key_lengths", lengths, 0, p.q.outer, "the batch; " + operands);
-    check_data(op, "key_lengths", lengths);
-    check_no_overlap(op, "O", o, "key_lengths", lengths);
-    if (lse) check_no_overlap(op, "lse", lse.array(), "key_lengths", lengths);
-    p.key_lengths = lengths.data;
-    p.key_lengths_stride = lengths.stride[0];
-  }
+  auto const check_apart = [&](char const* name, ViewRef<int const, 1> const& numbers) {
+    if (!numbers) return;
+    check_no_overlap(op, "O", o, name, numbers.array());
+    if (lse) check_no_overlap(op, "lse", lse.array(), name, numbers.array());
+  };
+  check_apart("key_lengths", options.key_lengths);
+  check_apart("query_starts", options.query_starts);
+  check_apart("key_starts", options.key_starts);
+  if (options.query_starts || options.key_starts) take_sequences<Exec>(p, options, operands);
+  if (options.key_lengths) take_key_lengths<Exec>(p, options, operands);
   return p;
 }
 
@@ -188,8 +240,9 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 /// @param score what happens to each scaled score before the softmax: see score.hpp
 /// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
 ///   operand or with itself;
-///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, or an option's
-///   memory is out of reach; {unsupported} the asked algorithm cannot run and options.allow_fallback is false
+///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
+///   memory is out of reach, or starts of sequences decrease or leave the rows (host execution spaces); {unsupported}
+///   the asked algorithm cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
           class Score = score::Identity>
 void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},

@@ -25,8 +25,15 @@ struct AttentionOptions {
   /// `causal` no key further right than causal allows.
   std::optional<std::int64_t> window_left = {}, window_right = {};
   AttentionLayout layout = AttentionLayout::bhsd;
-  /// Keys of each batch entry that count, (B); the others are as if absent, also for the causal alignment. Values
-  /// beyond the extent of K count as the extent, negative ones as 0.
+  /// Sequences of different lengths packed one behind the other, each attended by itself, its mask aligned at its own
+  /// end: sequence s is the rows [query_starts(s), query_starts(s + 1)) of Q and O and [key_starts(s), key_starts(s +
+  /// 1)) of K and V, whose batch is 1. Both (sequences + 1) and not decreasing, within the rows; sequences may be
+  /// empty. They are read where the kernel runs. Only host execution spaces check them; elsewhere wrong ones give wrong
+  /// results, without touching memory outside of the operands. Rows of O and LSE of no sequence stay as they are. A
+  /// score functor is told the sequence for b, and i and j from the sequence's first query and key on.
+  ViewRef<int const, 1> query_starts = {}, key_starts = {};
+  /// Keys of each batch entry (or packed sequence) that count, (B); the others are as if absent, also for the causal
+  /// alignment. Values beyond the extent of K count as the extent, negative ones as 0.
   ViewRef<int const, 1> key_lengths = {};
   /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};

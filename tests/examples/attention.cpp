@@ -22,7 +22,7 @@ struct SameDocument {
 void windowed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int width) {
   attention(exec, o, q, k, v, {.causal = true, .window_left = width - 1});  // its own key is one of them
 }
-void packed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
+void documents(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
   attention(exec, o, q, k, v, {.causal = true}, SameDocument{ids});
 }
 void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float*> slopes) {
@@ -30,6 +30,10 @@ void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos:
 }
 void capped(Exec const& exec, Heads o, Heads q, Heads k, Heads v) {
   attention(exec, o, q, k, v, {}, score::SoftCap{30.0});
+}
+/// Sequence s is the rows from starts(s) to starts(s + 1).
+void one_behind_the_other(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const*> starts) {
+  attention(exec, o, q, k, v, {.causal = true, .query_starts = starts, .key_starts = starts});
 }
 void padded(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const*> lengths,
             Kokkos::View<float***> lse) {
@@ -47,11 +51,12 @@ using namespace tessera::test;
 namespace {
 
 struct Operands {
-  AttentionShape z{2, 4, 2, 37, 50, 16, 24};
+  AttentionShape z;
   std::vector<bf16_t> qh, kh, vh;
   Heads q, k, v, o;
-  Operands()
-      : q("Q", z.batch, z.heads, z.queries, z.d),
+  explicit Operands(AttentionShape shape = {2, 4, 2, 37, 50, 16, 24})
+      : z(shape),
+        q("Q", z.batch, z.heads, z.queries, z.d),
         k("K", z.batch, z.kv_heads, z.keys, z.d),
         v("V", z.batch, z.kv_heads, z.keys, z.d_v),
         o("O", z.batch, z.heads, z.queries, z.d_v) {
@@ -90,7 +95,7 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   for (int b = 0; b < z.batch; ++b)
     for (int j = 0; j < z.keys; ++j) ids_h[std::size_t(b) * z.keys + j] = (j + 5 * b) / 12;
   fill(ids, ids_h);
-  packed(exec, x.o, x.q, x.k, x.v, ids);
+  documents(exec, x.o, x.q, x.k, x.v, ids);
   auto const id = [&](int b, int j) { return ids_h[std::size_t(b) * z.keys + j]; };
   x.check([&](int b, int i, int j) { return x.causal(i, j) && id(b, i) == id(b, j); }, unchanged);
 
@@ -111,6 +116,18 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   padded(exec, x.o, x.q, x.k, x.v, lengths, lse);
   auto const r = x.check([&](int b, int, int j) { return j < lengths_h[b]; }, unchanged);
   check_lse(r, values(lse));
+}
+
+TEST_CASE("the example of packed sequences computes what it says") {
+  Operands const x({1, 4, 2, 90, 90, 16, 24});
+  std::vector<int> const starts_h = {0, 13, 13, 50, 90};
+  Kokkos::View<int*> const starts("starts", starts_h.size());
+  fill(starts, starts_h);
+  one_behind_the_other(Exec{}, x.o, x.q, x.k, x.v, starts);
+  auto const sequence = [&](int row) {
+    return std::upper_bound(starts_h.begin(), starts_h.end(), row) - starts_h.begin();
+  };
+  x.check([&](int, int i, int j) { return j <= i && sequence(i) == sequence(j); }, unchanged);
 }
 
 TEST_CASE("the page on attention shows the examples that are tested") { check_shown("docs/attention.md", __FILE__); }

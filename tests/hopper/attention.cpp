@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <algorithm>
+
 #include <tessera/attention.hpp>
 
 #include "reference/attention.hpp"
@@ -150,6 +152,54 @@ TEST_CASE("the hopper pipeline reads nothing into keys behind a length") {
                                        4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
     check_attention(r, values(o));
   }
+}
+
+TEST_CASE("the hopper pipeline takes packed sequences and stores no row of another") {
+  std::vector<int> const q_starts = {2, 131, 131, 132, 700, 890}, k_starts = {0, 200, 300, 300, 950, 955};
+  AttentionShape const z{1, 4, 2, 900, 1000, 128, 128};
+  ViewOf<Exec, int*> const query_starts("query starts", q_starts.size()), key_starts("key starts", k_starts.size());
+  fill(query_starts, q_starts), fill(key_starts, k_starts);
+  ViewOf<Exec, bf16_t****> const q("Q", 1, z.heads, z.queries, z.d), k("K", 1, z.kv_heads, z.keys, z.d),
+      v("V", 1, z.kv_heads, z.keys, z.d), o("O", 1, z.heads, z.queries, z.d);
+  auto const qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2);
+  auto const vh = uniform<bf16_t>(v.size(), 3);
+  auto spoiled = vh;  // the last sequence and what is behind it: no other may take notice
+  for (int h = 0; h < z.kv_heads; ++h)
+    for (int e = 952 * z.d; e < z.keys * z.d; ++e) spoiled[std::size_t(h) * z.keys * z.d + e] = bf16_t(NAN);
+  fill(q, qh), fill(k, kh), fill(v, spoiled);
+  auto const sequence = [](std::vector<int> const& starts, int row) {
+    return static_cast<int>(std::upper_bound(starts.begin(), starts.end(), row) - starts.begin()) - 1;
+  };
+  for (bool causal : {false, true}) {
+    CAPTURE(causal);
+    fill(o, std::vector<bf16_t>(o.size(), bf16_t(0.f)));
+    attention(Exec{}, o, q, k, v,
+              {.causal = causal,
+               .query_starts = query_starts,
+               .key_starts = key_starts,
+               .algorithm = AttentionAlgorithm::hopper,
+               .allow_fallback = false});
+    auto out = values(o);
+    for (int h = 0; h < z.heads; ++h)
+      for (int e = 700 * z.d; e < 890 * z.d; ++e) {
+        bf16_t& x = out[std::size_t(h) * z.queries * z.d + e];
+        if (!causal || e >= 888 * z.d) CHECK(std::isnan(static_cast<float>(x)));
+        x = bf16_t(0.f);
+      }
+    auto const visible = [&](int, int i, int j) {
+      int const s = sequence(q_starts, i);
+      if (i < 2 || s > 3 || s != sequence(k_starts, j)) return false;
+      return !causal || j - k_starts[s + 1] <= i - q_starts[s + 1];
+    };
+    auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, unchanged,
+                                       4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+    check_attention(r, out);
+  }
+  // Wrong starts are nobody's rows but those of the operands.
+  fill(query_starts, std::vector<int>{-5, 800, 100, 1 << 30, 3, 900});
+  fill(key_starts, std::vector<int>{5000, 0, 999, 7, -1, 1 << 30});
+  attention(Exec{}, o, q, k, v, {.causal = true, .query_starts = query_starts, .key_starts = key_starts});
+  Exec{}.fence();
 }
 
 TEST_CASE("the hopper pipeline takes a score functor") {

@@ -27,6 +27,7 @@ struct AttentionProblem {
   static constexpr std::int64_t endless = std::int64_t(1) << 62;
   std::int64_t planes() const { return o.outer * o.inner; }
   std::int64_t tiles(int tile_queries) const {
+    if (q.rows == 0) return 0;
     return planes() * (packed.count > 0 ? packed.tiles(tile_queries) : (q.rows + tile_queries - 1) / tile_queries);
   }
   /// About so many keys are seen by a query that sees many.
