@@ -12,7 +12,7 @@
 #include <tessera/attention/run.hpp>
 #include <tessera/attention_options.hpp>
 #include <tessera/detail/array.hpp>
-#include <tessera/mask.hpp>
+#include <tessera/mask_table.hpp>
 #include <tessera/score.hpp>
 
 namespace tessera {
@@ -216,12 +216,12 @@ using attention_compute = std::conditional_t<std::is_same_v<typename V::non_cons
 /// What attention() would run for these operands on this machine: printable, and the way to see whether a fast path is
 /// taken. @throws Error as attention() does.
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
-          class Score = score::Identity>
+          class Score = score::Identity, class Mask = mask::All>
 AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
-                             AttentionOptions const& options = {}, Score const& = {}) {
+                             AttentionOptions const& options = {}, Score const& = {}, Mask const& = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
-  return detail::plan_attention<Exec, detail::attention_compute<O>, Score, mask::All>(
-      exec, detail::attention_to_run<Exec, Score, mask::All>(o, q, k, v, options), options);
+  return detail::plan_attention<Exec, detail::attention_compute<O>, Score, Mask>(
+      exec, detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options), options);
 }
 
 /// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
@@ -238,28 +238,32 @@ AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& 
 ///
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp
+/// @param mask which keys queries see, of those that the options leave: see mask.hpp and mask_table.hpp
 /// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
 ///   operand or with itself;
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
-///   memory is out of reach, or starts of sequences decrease or leave the rows (host execution spaces); {unsupported}
+///   memory is out of reach, starts of sequences decrease or leave the rows (host execution spaces), or the mask's
+///   table is for other tiles; {unsupported}
 ///   the asked algorithm cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
-          class Score = score::Identity>
+          class Score = score::Identity, class Mask = mask::All>
 void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
-               Score const& score = {}) {
+               Score const& score = {}, Mask const& mask = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
   using Compute = detail::attention_compute<O>;
-  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score, mask::All>(o, q, k, v, options);
-  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, mask::All>(exec, p, options);
+  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options);
+  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
   if (plan.tiles == 0) return;
-  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask::All{});
+  detail::check_mask(mask, p, plan);
+  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask);
 }
 
 /// attention() on the default instance of O's execution space.
-template <detail::view O, detail::view Q, detail::view K, detail::view V, class Score = score::Identity>
+template <detail::view O, detail::view Q, detail::view K, detail::view V, class Score = score::Identity,
+          class Mask = mask::All>
 void attention(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
-               Score const& score = {}) {
-  attention(typename O::execution_space{}, o, q, k, v, options, score);
+               Score const& score = {}, Mask const& mask = {}) {
+  attention(typename O::execution_space{}, o, q, k, v, options, score, mask);
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_KERNEL_HPP
 #define TESSERA_ATTENTION_KERNEL_HPP
 
+#include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
 #include <tessera/gemm/problem.hpp>
@@ -19,6 +20,7 @@ template <class Atoms, class Score, class Mask = mask::All>
 struct AttentionKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
+  static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
   using Compute = typename Atoms::Compute;
 
   /// A tile whose sequence is all rows of a plane and whose keys begin with the first.
@@ -29,7 +31,10 @@ struct AttentionKernel {
     int queries, query_row, key_row;  // of its sequence, which is rows of Q from query_row on, of K from key_row on
     int first;                        // tile of keys that is seen
   };
-  struct Tile : std::conditional_t<ranged, Part, Whole> {
+  struct Listed : Part {
+    int const* visited;  // tiles of keys in the mask's table, of which `first` counts
+  };
+  struct Tile : std::conditional_t<has_table<Mask>, Listed, std::conditional_t<ranged, Part, Whole>> {
     int batch, head, query;  // batch entry or sequence; first query
     int keys;                // that count in this sequence
     int steps;               // tiles of keys, from `first` on, that some query of the tile sees
@@ -62,9 +67,10 @@ struct AttentionKernel {
   bool causal;
   Score score;
   Ranges ranges;
+  using Functor = std::conditional_t<masked, Mask, mask::All>;
+  Functor mask;
 
-  template <class M>
-  AttentionKernel(AttentionProblem const& p, Score const& s, M const&)
+  AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
         k(Atoms::template source<typename Atoms::template Right<BN, D>>(p.k)),
         v(Atoms::template source<typename Atoms::template RightTransposed<BN, D>>(p.v)),
@@ -80,7 +86,8 @@ struct AttentionKernel {
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
         score(s),
-        ranges(p.ranges()) {
+        ranges(p.ranges()),
+        mask(m) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
   }
 
@@ -112,14 +119,44 @@ struct AttentionKernel {
     }
     int const last = tile.query + BM < queries_of(tile) ? tile.query + BM - 1 : queries_of(tile) - 1;
     if constexpr (ranged) {
-      tile.first = seen(tile, tile.query).begin / BN;
-      int const end = seen(tile, last).end;
-      tile.steps = tile.query > last || end <= tile.first * BN ? 0 : (end + BN - 1) / BN - tile.first;
+      visit(tile, {seen(tile, tile.query).begin, seen(tile, last).end}, last + 1);
     } else {
       int const end = seen(tile, last).end;
       tile.steps = end <= 0 ? 0 : (end + BN - 1) / BN;
     }
     return tile;
+  }
+  /// The tiles of keys in a range that the mask leaves something of, to queries before `end`.
+  KOKKOS_FUNCTION void visit(Tile& t, KeyRange range, int end) const {
+    if constexpr (BoundsKeys<Mask>)
+      if (t.query < end) {
+        KeyRange const some = mask.keys(t.batch, t.head, t.query, end);
+        range = {some.begin > range.begin ? some.begin : range.begin, some.end < range.end ? some.end : range.end};
+      }
+    t.first = range.begin / BN;
+    t.steps = t.query >= end || range.end <= range.begin ? 0 : (range.end + BN - 1) / BN - t.first;
+    if constexpr (has_table<Mask>) {
+      int const* const before = mask.numbers + mask.row(t.batch, t.head, t.query / BM);
+      t.visited = before + mask.key_tiles + 1;
+      if (t.steps == 0) return;
+      int const first = before[t.first];
+      t.steps = before[t.first + t.steps] - first;
+      t.first = first;
+    } else if constexpr (ClassifiesTiles<Mask> && !BoundsKeys<Mask>) {
+      while (t.steps > 0 && left_of(t, t.steps - 1) == mask::Tile::none) ++t.first, --t.steps;
+      while (t.steps > 0 && left_of(t, 0) == mask::Tile::none) --t.steps;
+    }
+  }
+  /// What the mask leaves of step j.
+  KOKKOS_FUNCTION mask::Tile left_of(Tile const& t, int j) const {
+    if constexpr (has_table<Mask>) {
+      return t.visited[t.first + t.steps - 1 - j] % 2 != 0 ? mask::Tile::full : mask::Tile::partial;
+    } else if constexpr (ClassifiesTiles<Mask>) {
+      int const i_end = t.query + BM < t.queries ? t.query + BM : t.queries, j_begin = key(t, j);
+      return mask.tile(t.batch, t.head, t.query, i_end, j_begin, j_begin + BN < t.keys ? j_begin + BN : t.keys);
+    } else {
+      return mask::Tile::partial;
+    }
   }
   /// Finds the sequence of a tile: a batch entry, or one of those that are packed.
   KOKKOS_FUNCTION void place(Tile& t, int row) const {
@@ -137,7 +174,7 @@ struct AttentionKernel {
   }
   /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better.
   std::int64_t teams(int concurrency) const {
-    bool const team_a_tile = (ranged ? ranges.grows || ranges.packed.count > 0 : causal) && keys > 1024;
+    bool const team_a_tile = masked || (ranged ? ranges.team_a_tile : causal && keys > 1024);
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
   }
 
@@ -153,7 +190,12 @@ struct AttentionKernel {
     int const last = query + 1 + t.keys - queries;
     return {0, causal && last < t.keys ? last : t.keys};
   }
-  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + t.steps - 1 - j) * BN; }
+  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) {
+    if constexpr (has_table<Mask>)
+      return t.visited[t.first + t.steps - 1 - j] / 2 * BN;
+    else
+      return (t.first + t.steps - 1 - j) * BN;
+  }
 
   /// Rows of the operands, and the planes' outer index.
   KOKKOS_FORCEINLINE_FUNCTION int query_row(Tile const& t) const {
@@ -195,13 +237,22 @@ struct AttentionKernel {
         if (t.query + r < queries_of(t) && first_key + c < t.keys)
           x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
       });
-    bool const hides_first = ranged && first_key < seen(t, t.query + BM - 1).begin;
-    if (hides_first || first_key + BN > seen(t, t.query).end)
+    if (first_key + BN > seen(t, t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
-        KeyRange const range = seen(t, t.query + r);
-        if ((ranged && first_key + c < range.begin) || first_key + c >= range.end)
-          x = -Kokkos::Experimental::infinity_v<Compute>;
+        if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
       });
+    if constexpr (ranged)
+      if (first_key < seen(t, t.query + BM - 1).begin)
+        math.for_each(s, [&](Compute& x, int r, int c) {
+          if (first_key + c < seen(t, t.query + r).begin) x = -Kokkos::Experimental::infinity_v<Compute>;
+        });
+    if constexpr (masked)
+      if (left_of(t, j) != mask::Tile::full)
+        math.for_each(s, [&](Compute& x, int r, int c) {  // no condition on what is read: it comes for many at a time
+          int const i = t.query + r < t.queries ? t.query + r : t.queries - 1;
+          int const key = first_key + c < t.keys ? first_key + c : t.keys - 1;
+          if (!mask(t.batch, t.head, i, key)) x = -Kokkos::Experimental::infinity_v<Compute>;
+        });
   }
 
   /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where

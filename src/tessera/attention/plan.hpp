@@ -8,6 +8,7 @@
 #include <tessera/attention/configs.hpp>
 #include <tessera/attention/kernel.hpp>
 #include <tessera/attention_options.hpp>
+#include <tessera/detail/checks.hpp>
 #include <tessera/error.hpp>
 #include <tessera/machine.hpp>
 
@@ -41,7 +42,8 @@ inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v
 template <class Exec, class T, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
   std::int64_t const keys = p.keys_in_sight();
-  bool const long_rows = keys >= (p.grows() ? attention_long_causal_from : attention_long_from);
+  bool const edges = p.grows() || p.ranged();  // tiles that are half empty
+  bool const long_rows = keys >= (edges ? attention_long_causal_from : attention_long_from);
   if (attention_features(p) <= 64 && p.causal && keys < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
@@ -102,6 +104,27 @@ char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p)
            "CMake)";
   else
     return bulk_attention_operands(exec, p);
+}
+
+/// A mask's table is for tiles of the size that runs, and for as many of them.
+template <class Mask>
+void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const& plan) {
+  if constexpr (has_table<Mask>) {
+    constexpr char const* op = "tessera::attention";
+    auto const size = [](std::int64_t a, std::int64_t b) { return std::to_string(a) + " x " + std::to_string(b); };
+    auto const tiles = [](std::int64_t extent, int of) { return (extent + of - 1) / of; };
+    check_value(p.packed.count == 0, op, "a mask's table is for sequences of one length, not for packed ones");
+    check_value(mask.tile_queries == plan.tile_queries && mask.tile_keys == plan.tile_keys, op,
+                "the mask's table is for tiles of " + size(mask.tile_queries, mask.tile_keys) +
+                    ", those that run have " + size(plan.tile_queries, plan.tile_keys));
+    check_value(mask.query_tiles == tiles(p.q.rows, plan.tile_queries) &&
+                    mask.key_tiles == tiles(p.k.rows, plan.tile_keys) &&
+                    (mask.batches == 1 || mask.batches == p.q.outer) && (mask.heads == 1 || mask.heads == p.q.inner),
+                op,
+                "the mask's table is for " + size(mask.batches, mask.heads) + " times " +
+                    size(mask.query_tiles, mask.key_tiles) + " tiles, not for the queries and keys of " +
+                    size(p.q.outer, p.q.inner) + " batch entries and heads");
+  }
 }
 
 template <class Exec, class Compute, class Score, class Mask>

@@ -21,11 +21,12 @@ void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score cons
 }
 
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
-template <class Exec, class T, class Score, class Mask>
+/// `KernelMask` is what the kernel is compiled for: Ranges in the place of mask::All where the problem has them.
+template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   visit_bulk_attention<Exec, T>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
-    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, Mask>(p, score, mask));
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, KernelMask>(p, score, mask));
   });
 }
 
@@ -36,8 +37,8 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
   if (plan.algorithm == AttentionAlgorithm::hopper) {
     if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> && (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
       if constexpr (std::is_same_v<Mask, mask::All>)
-        if (p.ranged()) return run_attention_bulk<Exec, T>(exec, p, score, p.ranges());
-      run_attention_bulk<Exec, T>(exec, p, score, mask);
+        if (p.ranged()) return run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
+      run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
     }
     return;
   }
@@ -58,9 +59,9 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 
-#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, MASK)                                                         \
-  EXTERN template void run_attention_bulk<EXEC, T>(EXEC const&, AttentionProblem const&, score::Identity const&, \
-                                                   MASK const&);
+#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, MASK)                                                               \
+  EXTERN template void run_attention_bulk<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, score::Identity const&, \
+                                                         mask::All const&);
 #define TESSERA_ATTENTION_BULK_BF16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, mask::All)
 #define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, mask::All)
 #define TESSERA_ATTENTION_BULK_BF16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, Ranges)

@@ -6,13 +6,13 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/mask.hpp>
+#include <tessera/unroll.hpp>
+
 // Sequences of different lengths as rows of one Q and of one K and V, and which keys a query sees.
 namespace tessera::detail {
 
-/// Keys [begin, end); none where end <= begin.
-struct KeyRange {
-  int begin, end;
-};
+using KeyRange = mask::Keys;
 
 /// Where one sequence after the other begins among the rows of a matrix: count + 1 numbers in the memory of the
 /// execution space. Whatever they are, no row outside of the matrix is named.
@@ -40,15 +40,21 @@ struct PackedSequences {
   KOKKOS_FUNCTION int first_tile(int sequence, int tile_queries) const {
     return queries(sequence) / tile_queries + sequence;
   }
-  /// The last sequence whose tiles begin at or before `tile`.
+  /// The last sequence whose tiles begin at or before `tile`. Each round reads eight starts, which do not wait for each
+  /// other: rounds are what a tile waits for.
   KOKKOS_FUNCTION int of_tile(int tile, int tile_queries) const {
-    int low = 0, high = count;
-    while (high - low > 1) {
-      int const middle = low + (high - low) / 2;
-      if (first_tile(middle, tile_queries) <= tile)
-        low = middle;
-      else
-        high = middle;
+    constexpr int parts = 8;
+    int low = 0, width = count;  // the sequence is in [low, low + width)
+    while (width > 1) {
+      int const step = (width + parts - 1) / parts, end = low + width;
+      int found = low;
+      TESSERA_UNROLL
+      for (int part = 1; part < parts; ++part) {
+        int const at = low + part * step;
+        if (first_tile(at < end ? at : low, tile_queries) <= tile && at < end) found = at;
+      }
+      low = found;
+      width = step < end - found ? step : end - found;
     }
     return low;
   }
@@ -57,8 +63,9 @@ struct PackedSequences {
 /// What a query sees where that need not be all keys from the first on; and, in the place of a mask functor, that there
 /// is none. A kernel for mask::All is without it: its tiles have less to be found and kept.
 struct Ranges {
-  int left, right;  // query i sees the keys from i + keys − queries − left to i + keys − queries + right
-  bool grows;       // later queries of a sequence see more
+  int left, right;   // query i sees the keys from i + keys − queries − left to i + keys − queries + right
+  bool grows;        // later queries of a sequence see more
+  bool team_a_tile;  // instead of persistent teams
   PackedSequences packed;
 
   KOKKOS_FORCEINLINE_FUNCTION KeyRange around(int query, int queries, int keys) const {
