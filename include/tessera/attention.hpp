@@ -13,6 +13,7 @@
 #include <tessera/attention/run.hpp>
 #include <tessera/attention_options.hpp>
 #include <tessera/detail/array.hpp>
+#include <tessera/mask_table.hpp>
 #include <tessera/score.hpp>
 
 namespace tessera {
@@ -91,6 +92,58 @@ void take_lse(AttentionProblem& p, ViewRef<T, 3> const& lse, std::string const& 
   p.lse = {a.data, scalar_of<T>, a.extent[2], 1, a.stride[2], 1, a.extent[0], a.extent[1], a.stride[0], a.stride[1]};
 }
 
+/// The starts of sequences do not decrease and stay within `rows`: where the host is the one to read them.
+inline void check_starts(char const* name, Array<int const, 1> const& starts, std::int64_t rows) {
+  for (std::int64_t s = 0; s < starts.extent[0]; ++s) {
+    int const before = s > 0 ? starts(s - 1) : 0;
+    check_value(before <= starts(s) && starts(s) <= rows, "tessera::attention",
+                std::string(name) + "(" + std::to_string(s) + ") = " + std::to_string(starts(s)) + " is not between " +
+                    std::to_string(before) + " before it and the " + std::to_string(rows) + " rows");
+  }
+}
+
+/// Packed sequences. Where there are none of them, there is nothing to do.
+template <class Exec>
+void take_sequences(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  constexpr std::int64_t most = std::int64_t(1) << 22;  // so that rows of tiles are counted in 31 bits
+  check_value(options.query_starts && options.key_starts, op, "options.query_starts and key_starts belong together");
+  auto const& q = options.query_starts.array();
+  auto const& k = options.key_starts.array();
+  options.query_starts.template check_accessible<Exec>(op, "options.query_starts");
+  options.key_starts.template check_accessible<Exec>(op, "options.key_starts");
+  auto const fail = [&](std::string const& why) {
+    throw Error(ErrorCode::extent, "tessera::attention: " + why + "; " + operands);
+  };
+  if (p.q.outer != 1) fail("packed sequences want a batch of 1");
+  if (q.extent[0] != k.extent[0] || q.extent[0] < 1 || q.extent[0] > most)
+    fail("query_starts " + shape(q) + " and key_starts " + shape(k) + " are not both (sequences + 1), at most 2^22");
+  check_data(op, "query_starts", q);
+  check_data(op, "key_starts", k);
+  if constexpr (Machine<Exec>::is_host) {
+    check_starts("query_starts", q, p.q.rows);
+    check_starts("key_starts", k, p.k.rows);
+  }
+  p.packed = {static_cast<int>(q.extent[0] - 1),
+              {q.data, q.stride[0], static_cast<int>(p.q.rows)},
+              {k.data, k.stride[0], static_cast<int>(p.k.rows)}};
+  if (p.packed.count == 0) p.q.outer = p.k.outer = p.v.outer = p.o.outer = 0;
+}
+
+/// Behind take_sequences(), whose number is that of the lengths.
+template <class Exec>
+void take_key_lengths(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  auto const& lengths = options.key_lengths.array();
+  options.key_lengths.template check_accessible<Exec>(op, "options.key_lengths");
+  bool const packed(options.query_starts);
+  check_extent(op, "key_lengths", lengths, 0, packed ? p.packed.count : p.q.outer,
+               (packed ? "the sequences; " : "the batch; ") + operands);
+  check_data(op, "key_lengths", lengths);
+  p.key_lengths = lengths.data;
+  p.key_lengths_stride = lengths.stride[0];
+}
+
 template <class Exec, class O, class Q, class K, class V>
 AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_view, V const& v_view,
                                    AttentionOptions const& options) {
@@ -108,6 +161,8 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_attention_extents(p, static_cast<bool>(options.block_table), operands);
   p.heads_per_kv = p.k.inner > 0 ? static_cast<int>(p.q.inner / p.k.inner) : 1;
   p.causal = options.causal;
+  p.left = options.window_left.value_or(p.endless);
+  p.right = options.window_right.value_or(p.endless);
   p.scale = options.scale.value_or(p.q.cols > 0 ? 1 / std::sqrt(static_cast<double>(p.q.cols)) : 1);
   check_value(p.scale > 0 && std::isfinite(p.scale), op,
               "options.scale " + std::to_string(p.scale) + " is not finite and positive");
@@ -137,15 +192,19 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
     check_no_overlap(op, "lse", lse.array(), "K", k);
     check_no_overlap(op, "lse", lse.array(), "V", v);
   }
-  if (options.key_lengths) {
-    auto const& lengths = options.key_lengths.array();
-    options.key_lengths.template check_accessible<Exec>(op, "options.key_lengths");
-    check_extent(op, "key_lengths", lengths, 0, p.q.outer, "the batch; " + operands);
-    check_data(op, "key_lengths", lengths);
-    check_no_overlap(op, "O", o, "key_lengths", lengths);
-    if (lse) check_no_overlap(op, "lse", lse.array(), "key_lengths", lengths);
-    p.key_lengths = lengths.data;
-    p.key_lengths_stride = lengths.stride[0];
+  auto const check_apart = [&](char const* name, ViewRef<int const, 1> const& numbers) {
+    if (!numbers) return;
+    check_no_overlap(op, "O", o, name, numbers.array());
+    if (lse) check_no_overlap(op, "lse", lse.array(), name, numbers.array());
+  };
+  check_apart("key_lengths", options.key_lengths);
+  check_apart("query_starts", options.query_starts);
+  check_apart("key_starts", options.key_starts);
+  if (options.query_starts || options.key_starts) take_sequences<Exec>(p, options, operands);
+  if (options.key_lengths) take_key_lengths<Exec>(p, options, operands);
+  if (p.packed.count > 0) {
+    check_value(!options.block_table, op, "options.block_table does not go with packed sequences");
+    check_value(options.splits <= 1, op, "the keys of packed sequences are not split, as options.splits asks for");
   }
   if (options.block_table) {
     take_pages<Exec>(p, options, operands);
@@ -212,11 +271,11 @@ inline void check_attention_workspace(AttentionOptions const& options, AnyArray 
   check_no_overlap(op, "workspace", workspace, "V", v);
 }
 
-/// The problem as it runs: a score of the caller's own is asked about the heads as they are.
-template <class Exec, class Score, class O, class Q, class K, class V>
+/// The problem as it runs: functors of the caller's own are asked about the heads and keys as they are.
+template <class Exec, class Score, class Mask, class O, class Q, class K, class V>
 AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options) {
   AttentionProblem const p = attention_problem<Exec>(o, q, k, v, options);
-  return std::is_same_v<Score, score::Identity> ? with_heads_together(p) : p;
+  return own_functor<Score, Mask> ? p : with_heads_together(with_window_cut_out(p));
 }
 
 template <class V>
@@ -227,24 +286,24 @@ using attention_compute = std::conditional_t<std::is_same_v<typename V::non_cons
 /// What attention() would run for these operands on this machine: printable, and the way to see whether a fast path is
 /// taken. @throws Error as attention() does.
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
-          class Score = score::Identity>
+          class Score = score::Identity, class Mask = mask::All>
 AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
-                             AttentionOptions const& options = {}, Score const& = {}) {
+                             AttentionOptions const& options = {}, Score const& = {}, Mask const& = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
-  return detail::plan_attention<Exec, detail::attention_compute<O>, Score>(
-      exec, detail::attention_to_run<Exec, Score>(o, q, k, v, options), options);
+  return detail::plan_attention<Exec, detail::attention_compute<O>, Score, Mask>(
+      exec, detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options), options);
 }
 
 /// Bytes of options.workspace with which attention() splits the keys as it sees fit, or as options.splits says; 0 where
 /// it does not. At most splits·B·H·S_q·(d_v + 1) elements of the accumulator's type.
 /// @throws Error as attention() does.
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
-          class Score = score::Identity>
+          class Score = score::Identity, class Mask = mask::All>
 std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
-                                     AttentionOptions options = {}, Score const& score = {}) {
+                                     AttentionOptions options = {}, Score const& score = {}, Mask const& mask = {}) {
   options.workspace = nullptr;
   options.workspace_bytes = SIZE_MAX;
-  return attention_plan(exec, o, q, k, v, options, score).workspace_wanted;
+  return attention_plan(exec, o, q, k, v, options, score, mask).workspace_wanted;
 }
 
 /// O ← softmax(score(scale·Q·Kᵀ), hidden keys −∞)·V, exactly, for every batch entry and head.
@@ -259,36 +318,39 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///
 /// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
 /// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
-/// anything. Values that only the causal mask hides must be finite: their weight is 0, and 0·∞ is NaN.
+/// anything. Values that only the causal mask or a window hides must be finite: their weight is 0, and 0·∞ is NaN.
 ///
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp
+/// @param mask which keys queries see, of those that the options leave: see mask.hpp and mask_table.hpp
 /// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
 ///   operand or with itself;
-///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, or an option's
-///   memory is out of reach, options.splits is negative, options.block_table comes without
-///   options.key_lengths, or options.check_pages has found a page that does not exist; {workspace} options.workspace is
-///   not aligned or null, or too small for options.splits; {unsupported} the asked algorithm cannot run and
-///   options.allow_fallback is false
+///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
+///   memory is out of reach, options.splits is negative, starts of sequences decrease or leave the rows (host execution
+///   spaces), options.block_table comes without options.key_lengths or with packed sequences, options.splits is more
+///   than 1 with packed sequences, or options.check_pages has found a page that does not exist; {workspace}
+///   options.workspace is not aligned or null, or too small for options.splits; {unsupported} the asked algorithm
+///   cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
-          class Score = score::Identity>
+          class Score = score::Identity, class Mask = mask::All>
 void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
-               Score const& score = {}) {
+               Score const& score = {}, Mask const& mask = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
   using Compute = detail::attention_compute<O>;
-  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score>(o, q, k, v, options);
-  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score>(exec, p, options);
+  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options);
+  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
   if (plan.tiles == 0) return;
   if (plan.splits > 1 && options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
     throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
-  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, options.workspace);
+  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask, options.workspace);
 }
 
 /// attention() on the default instance of O's execution space.
-template <detail::view O, detail::view Q, detail::view K, detail::view V, class Score = score::Identity>
+template <detail::view O, detail::view Q, detail::view K, detail::view V, class Score = score::Identity,
+          class Mask = mask::All>
 void attention(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
-               Score const& score = {}) {
-  attention(typename O::execution_space{}, o, q, k, v, options, score);
+               Score const& score = {}, Mask const& mask = {}) {
+  attention(typename O::execution_space{}, o, q, k, v, options, score, mask);
 }
 
 }  // namespace tessera

@@ -21,9 +21,20 @@ enum class AttentionLayout : std::uint8_t {
 struct AttentionOptions {
   std::optional<double> scale = {};  ///< factor of QKᵀ, finite and positive; 1/√d by default
   bool causal = false;               ///< query i sees key j ≤ i + (keys − queries): the last query sees every key
+  /// A sliding window: query i sees key j with i + (keys − queries) − window_left ≤ j ≤ i + (keys − queries) +
+  /// window_right, both ends included; without a number that side has no end. Any numbers, also negative ones. With
+  /// `causal` no key further right than causal allows.
+  std::optional<std::int64_t> window_left = {}, window_right = {};
   AttentionLayout layout = AttentionLayout::bhsd;
-  /// Keys of each batch entry that count, (B); the others are as if absent, also for the causal alignment. Values
-  /// beyond the extent of K count as the extent, negative ones as 0.
+  /// Sequences of different lengths packed one behind the other, each attended by itself, its mask aligned at its own
+  /// end: sequence s is the rows [query_starts(s), query_starts(s + 1)) of Q and O and [key_starts(s), key_starts(s +
+  /// 1)) of K and V, whose batch is 1. Both (sequences + 1) and not decreasing, within the rows; sequences may be
+  /// empty. They are read where the kernel runs. Only host execution spaces check them; elsewhere wrong ones give wrong
+  /// results, without touching memory outside of the operands. Rows of O and LSE of no sequence stay as they are. A
+  /// score functor is told the sequence for b, and i and j from the sequence's first query and key on.
+  ViewRef<int const, 1> query_starts = {}, key_starts = {};
+  /// Keys of each batch entry (or packed sequence) that count, (B); the others are as if absent, also for the causal
+  /// alignment. Values beyond the extent of K count as the extent, negative ones as 0.
   ViewRef<int const, 1> key_lengths = {};
   /// Keys in pages, as serving has them: K and V are pools (pages, H_kv, page size, d), or (pages, page size, H_kv, d)
   /// with the layout bshd, and entry (b, i) says which page has keys i · page size and on of batch entry b, (B, pages a

@@ -14,6 +14,8 @@
 #include <tessera/gemm_block_scaled.hpp>
 #include <tessera/gemm_grouped.hpp>
 #include <tessera/limits.hpp>
+#include <tessera/mask.hpp>
+#include <tessera/mask_table.hpp>
 #include <tessera/model.hpp>
 #include <tessera/normalization.hpp>
 #include <tessera/philox.hpp>

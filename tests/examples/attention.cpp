@@ -11,15 +11,6 @@ using namespace tessera;
 using Exec = Kokkos::DefaultExecutionSpace;
 using Heads = Kokkos::View<bf16_t****, Kokkos::LayoutRight>;  // (batch, head, sequence, feature)
 
-/// A sliding window: query i sees the `width` keys up to its own (with causal = true, which hides those behind).
-struct Window {
-  int width, offset;  // offset = keys - queries: the last query is that of the last key
-  template <class T>
-  KOKKOS_FUNCTION T operator()(T s, int, int, int i, int j) const {
-    return j > i + offset - width ? s : -Kokkos::Experimental::infinity_v<T>;
-  }
-};
-
 /// Documents packed into one sequence: a token sees those of its own.
 struct SameDocument {
   Kokkos::View<int const**> ids;  // (batch, token)
@@ -30,9 +21,9 @@ struct SameDocument {
 };
 
 void windowed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int width) {
-  attention(exec, o, q, k, v, {.causal = true}, Window{width, k.extent_int(2) - q.extent_int(2)});
+  attention(exec, o, q, k, v, {.causal = true, .window_left = width - 1});  // its own key is one of them
 }
-void packed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
+void documents(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
   attention(exec, o, q, k, v, {.causal = true}, SameDocument{ids});
 }
 void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float*> slopes) {
@@ -40,6 +31,10 @@ void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos:
 }
 void capped(Exec const& exec, Heads o, Heads q, Heads k, Heads v) {
   attention(exec, o, q, k, v, {}, score::SoftCap{30.0});
+}
+/// Sequence s is the rows from starts(s) to starts(s + 1).
+void one_behind_the_other(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const*> starts) {
+  attention(exec, o, q, k, v, {.causal = true, .query_starts = starts, .key_starts = starts});
 }
 void padded(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const*> lengths,
             Kokkos::View<float***> lse) {
@@ -77,11 +72,12 @@ using namespace tessera::test;
 namespace {
 
 struct Operands {
-  AttentionShape z{2, 4, 2, 37, 50, 16, 24};
+  AttentionShape z;
   std::vector<bf16_t> qh, kh, vh;
   Heads q, k, v, o;
-  Operands()
-      : q("Q", z.batch, z.heads, z.queries, z.d),
+  explicit Operands(AttentionShape shape = {2, 4, 2, 37, 50, 16, 24})
+      : z(shape),
+        q("Q", z.batch, z.heads, z.queries, z.d),
         k("K", z.batch, z.kv_heads, z.keys, z.d),
         v("V", z.batch, z.kv_heads, z.keys, z.d_v),
         o("O", z.batch, z.heads, z.queries, z.d_v) {
@@ -120,7 +116,7 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   for (int b = 0; b < z.batch; ++b)
     for (int j = 0; j < z.keys; ++j) ids_h[std::size_t(b) * z.keys + j] = (j + 5 * b) / 12;
   fill(ids, ids_h);
-  packed(exec, x.o, x.q, x.k, x.v, ids);
+  documents(exec, x.o, x.q, x.k, x.v, ids);
   auto const id = [&](int b, int j) { return ids_h[std::size_t(b) * z.keys + j]; };
   x.check([&](int b, int i, int j) { return x.causal(i, j) && id(b, i) == id(b, j); }, unchanged);
 
@@ -176,6 +172,18 @@ TEST_CASE("the examples of pages and merging compute what they say") {
   for (double& allowed : r.allowed) allowed += 3 * unit_roundoff<bf16_t>();
   check_attention(r, values(o));
   check_lse(r, values(lse));
+}
+
+TEST_CASE("the example of packed sequences computes what it says") {
+  Operands const x({1, 4, 2, 90, 90, 16, 24});
+  std::vector<int> const starts_h = {0, 13, 13, 50, 90};
+  Kokkos::View<int*> const starts("starts", starts_h.size());
+  fill(starts, starts_h);
+  one_behind_the_other(Exec{}, x.o, x.q, x.k, x.v, starts);
+  auto const sequence = [&](int row) {
+    return std::upper_bound(starts_h.begin(), starts_h.end(), row) - starts_h.begin();
+  };
+  x.check([&](int, int i, int j) { return j <= i && sequence(i) == sequence(j); }, unchanged);
 }
 
 TEST_CASE("the page on attention shows the examples that are tested") { check_shown("docs/attention.md", __FILE__); }

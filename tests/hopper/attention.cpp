@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <algorithm>
+
 #include <tessera/attention.hpp>
 
 #include "reference/attention.hpp"
@@ -13,14 +15,14 @@ namespace {
 using Exec = Kokkos::Cuda;
 
 template <class T, class TO = T, class Score, class Visible, class Expected>
-void run_case(AttentionShape z, bool causal, Score const& functor, Visible const& visible, Expected const& expected,
-              AttentionLayout layout = AttentionLayout::bhsd) {
+void run_case(AttentionShape z, AttentionOptions options, Score const& functor, Visible const& visible,
+              Expected const& expected) {
   CAPTURE(z.queries);
   CAPTURE(z.keys);
   CAPTURE(z.d);
   CAPTURE(z.d_v);
-  CAPTURE(causal);
-  bool const heads_first = layout == AttentionLayout::bhsd;
+  CAPTURE(options.causal);
+  bool const heads_first = options.layout == AttentionLayout::bhsd;
   auto const view = [&]<class E>(E, std::string const& name, int h, int s, int d) {
     return heads_first ? ViewOf<Exec, E****>(name, z.batch, h, s, d) : ViewOf<Exec, E****>(name, z.batch, s, h, d);
   };
@@ -43,13 +45,10 @@ void run_case(AttentionShape z, bool causal, Score const& functor, Visible const
   fill(q, swapped(qh, z.heads, z.queries, z.d)), fill(k, swapped(kh, z.kv_heads, z.keys, z.d));
   fill(v, swapped(vh, z.kv_heads, z.keys, z.d_v));
   poison(o), poison(lse);
-  attention(Exec{}, o, q, k, v,
-            {.causal = causal,
-             .layout = layout,
-             .lse = lse,
-             .algorithm = AttentionAlgorithm::hopper,
-             .allow_fallback = false},
-            functor);
+  options.lse = lse;
+  options.algorithm = AttentionAlgorithm::hopper;
+  options.allow_fallback = false;
+  attention(Exec{}, o, q, k, v, options, functor);
   // ex2.approx errs by 2^-22 relative to its result, four roundings of fp32; weights are rounded to the factors' type.
   auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, expected,
                                      4 * unit_roundoff<float>(), 2 * unit_roundoff<T>());
@@ -63,7 +62,18 @@ template <class T = bf16_t, class TO = T>
 void run_plain(AttentionShape z, bool causal, AttentionLayout layout = AttentionLayout::bhsd) {
   int const offset = z.keys - z.queries;
   run_case<T, TO>(
-      z, causal, score::Identity{}, [=](int, int i, int j) { return !causal || j <= i + offset; }, unchanged, layout);
+      z, {.causal = causal, .layout = layout}, score::Identity{},
+      [=](int, int i, int j) { return !causal || j <= i + offset; }, unchanged);
+}
+
+template <class T = bf16_t, class Score = score::Identity, class Expected = decltype(unchanged)>
+void run_window(AttentionShape z, int left, int right, Score const& functor = {}, Expected const& expected = {}) {
+  CAPTURE(left);
+  CAPTURE(right);
+  int const offset = z.keys - z.queries;
+  run_case<T>(
+      z, {.window_left = left, .window_right = right}, functor,
+      [=](int, int i, int j) { return j >= i + offset - left && j <= i + offset + right; }, expected);
 }
 
 }  // namespace
@@ -99,6 +109,17 @@ TEST_CASE("the hopper pipeline's long key tiles") { run_plain({1, 1, 1, 130, 410
 
 TEST_CASE("the hopper pipeline takes the layout with the sequence first") {
   run_plain({2, 4, 2, 140, 150, 128, 128}, true, AttentionLayout::bshd);
+}
+
+TEST_CASE("the hopper pipeline sees through sliding windows") {
+  run_window({2, 4, 2, 700, 900, 128, 128}, 200, 0);
+  run_window({1, 2, 1, 700, 700, 128, 120}, 30, 150);
+  run_window({1, 2, 2, 600, 333, 64, 64}, 100, 20);
+  run_window({1, 2, 2, 333, 600, 256, 256}, 90, -10);
+  run_window({2, 4, 1, 1, 900, 64, 64}, 500, 0);  // the window as narrower K and V
+  run_window<fp16_t>({1, 2, 1, 4500, 4500, 128, 128}, 4300, 0);
+  run_window({1, 2, 1, 300, 400, 128, 128}, 100, 0, score::SoftCap{4.0},
+             [](double s, int, int, int, int) { return 4.0 * std::tanh(s / 4.0); });
 }
 
 TEST_CASE("the hopper pipeline reads nothing into keys behind a length") {
@@ -222,10 +243,105 @@ TEST_CASE("the hopper pipeline reads keys from pages") {
   run_paged<bf16_t>({2, 8, 2, 1, 300, 128, 128}, 64, {300, 90}, false, AttentionLayout::bshd);
 }
 
+TEST_CASE("the hopper pipeline takes packed sequences and stores no row of another") {
+  std::vector<int> const q_starts = {2, 131, 131, 132, 700, 890}, k_starts = {0, 200, 300, 300, 950, 955};
+  AttentionShape const z{1, 4, 2, 900, 1000, 128, 128};
+  ViewOf<Exec, int*> const query_starts("query starts", q_starts.size()), key_starts("key starts", k_starts.size());
+  fill(query_starts, q_starts), fill(key_starts, k_starts);
+  ViewOf<Exec, bf16_t****> const q("Q", 1, z.heads, z.queries, z.d), k("K", 1, z.kv_heads, z.keys, z.d),
+      v("V", 1, z.kv_heads, z.keys, z.d), o("O", 1, z.heads, z.queries, z.d);
+  auto const qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2);
+  auto const vh = uniform<bf16_t>(v.size(), 3);
+  auto spoiled = vh;  // the last sequence and what is behind it: no other may take notice
+  for (int h = 0; h < z.kv_heads; ++h)
+    for (int e = 952 * z.d; e < z.keys * z.d; ++e) spoiled[std::size_t(h) * z.keys * z.d + e] = bf16_t(NAN);
+  fill(q, qh), fill(k, kh), fill(v, spoiled);
+  auto const sequence = [](std::vector<int> const& starts, int row) {
+    return static_cast<int>(std::upper_bound(starts.begin(), starts.end(), row) - starts.begin()) - 1;
+  };
+  for (bool causal : {false, true}) {
+    CAPTURE(causal);
+    fill(o, std::vector<bf16_t>(o.size(), bf16_t(0.f)));
+    attention(Exec{}, o, q, k, v,
+              {.causal = causal,
+               .query_starts = query_starts,
+               .key_starts = key_starts,
+               .algorithm = AttentionAlgorithm::hopper,
+               .allow_fallback = false});
+    auto out = values(o);
+    for (int h = 0; h < z.heads; ++h)
+      for (int e = 700 * z.d; e < 890 * z.d; ++e) {
+        bf16_t& x = out[std::size_t(h) * z.queries * z.d + e];
+        if (!causal || e >= 888 * z.d) CHECK(std::isnan(static_cast<float>(x)));
+        x = bf16_t(0.f);
+      }
+    auto const visible = [&](int, int i, int j) {
+      int const s = sequence(q_starts, i);
+      if (i < 2 || s > 3 || s != sequence(k_starts, j)) return false;
+      return !causal || j - k_starts[s + 1] <= i - q_starts[s + 1];
+    };
+    auto const r = attention_reference(z, qh, kh, vh, 1 / std::sqrt(double(z.d)), visible, unchanged,
+                                       4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+    check_attention(r, out);
+  }
+  // Wrong starts are nobody's rows but those of the operands.
+  fill(query_starts, std::vector<int>{-5, 800, 100, 1 << 30, 3, 900});
+  fill(key_starts, std::vector<int>{5000, 0, 999, 7, -1, 1 << 30});
+  attention(Exec{}, o, q, k, v, {.causal = true, .query_starts = query_starts, .key_starts = key_starts});
+  Exec{}.fence();
+}
+
+namespace {
+
+/// Asked about every pair, and differs from head to head.
+struct Scattered {
+  KOKKOS_FUNCTION bool operator()(int b, int h, int i, int j) const { return (7 * i + 3 * j + 2 * h + b) % 5 < 2; }
+};
+
+}  // namespace
+
+TEST_CASE("the hopper pipeline asks masks and their tables") {
+  AttentionShape const z{1, 2, 1, 700, 1100, 128, 128};
+  std::vector<int> ids_h(z.keys);
+  for (int j = 0; j < z.keys; ++j) ids_h[j] = j < 600 ? j / 280 : j / 33;
+  ViewOf<Exec, int**> const ids("ids", 1, z.keys), own("ids of queries", 1, z.queries);
+  fill(ids, ids_h), fill(own, std::vector<int>(ids_h.end() - z.queries, ids_h.end()));
+  auto const run = [&](auto const& m, auto const& seen) {
+    for (bool causal : {false, true}) {
+      CAPTURE(causal);
+      ViewOf<Exec, bf16_t****> const q("Q", 1, z.heads, z.queries, z.d), k("K", 1, z.kv_heads, z.keys, z.d),
+          v("V", 1, z.kv_heads, z.keys, z.d), o("O", 1, z.heads, z.queries, z.d);
+      auto const qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2);
+      auto const vh = uniform<bf16_t>(v.size(), 3);
+      fill(q, qh), fill(k, kh), fill(v, vh);
+      AttentionOptions const options{
+          .causal = causal, .algorithm = AttentionAlgorithm::hopper, .allow_fallback = false};
+      auto const r = attention_reference(
+          z, qh, kh, vh, 1 / std::sqrt(double(z.d)),
+          [&](int, int i, int j) { return !causal || j <= i + z.keys - z.queries; },
+          [&](double s, int b, int h, int i, int j) { return seen(b, h, i, j) ? s : -INFINITY; },
+          4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+      poison(o);
+      attention(Exec{}, o, q, k, v, options, score::Identity{}, m);
+      check_attention(r, values(o));
+      AttentionPlan const plan = attention_plan(Exec{}, o, q, k, v, options, score::Identity{}, m);
+      mask::TableShape const shape{z.queries, z.keys, 1, z.heads};
+      ViewOf<Exec, int*> const storage("table", mask::table_size(plan, shape));
+      poison(o);
+      attention(Exec{}, o, q, k, v, options, score::Identity{}, mask::table(Exec{}, m, plan, shape, storage));
+      check_attention(r, values(o));
+    }
+  };
+  run(Scattered{}, Scattered{});
+  auto const same = [&](int, int, int i, int j) { return ids_h[i + z.keys - z.queries] == ids_h[j]; };
+  run(mask::documents(own, ids), same);
+  run(mask::consecutive_documents(own, ids), same);
+}
+
 TEST_CASE("the hopper pipeline takes a score functor") {
   AttentionShape const z{1, 2, 1, 150, 200, 128, 128};
   run_case<bf16_t>(
-      z, true, score::SoftCap{4.0}, [=](int, int i, int j) { return j <= i + z.keys - z.queries; },
+      z, {.causal = true}, score::SoftCap{4.0}, [=](int, int i, int j) { return j <= i + z.keys - z.queries; },
       [](double s, int, int, int, int) { return 4.0 * std::tanh(s / 4.0); });
 }
 

@@ -403,21 +403,27 @@ struct Atoms : Sizes {
     template <int M, int N>
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
+      store(acc, target, plane, row0, col0, target.strides.rows);
+    }
+    /// In the rows before `end`. The copy engine knows no end but the matrix's.
+    template <int M, int N>
+    __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                          std::int64_t row0, std::int64_t col0, std::int64_t end) const {
       if constexpr (!Sizes::staged_store) {
         if (target.strides.type == scalar_of<float>)
-          store_direct<float>(acc, target, plane, row0, col0);
+          store_direct<float>(acc, target, plane, row0, col0, end);
         else if (target.strides.cols % 8 == 0)
-          store_packs(acc, target, plane, row0, col0);
+          store_packs(acc, target, plane, row0, col0, end);
         else
-          store_direct<Element>(acc, target, plane, row0, col0);
-      } else if (target.staged) {
+          store_direct<Element>(acc, target, plane, row0, col0, end);
+      } else if (target.staged && (end >= target.strides.rows || row0 + M <= end)) {
         int const row = static_cast<int>(row0), col = static_cast<int>(col0);
         visit_scalar<Compute>(target.strides.type, [&](auto tag) {
           using T = typename decltype(tag)::type;
           if constexpr (store_line<Accumulator<M, N>>(sizeof(T)) > 0) store_bulk<T>(acc, target, plane, row, col);
         });
       } else {
-        store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, target.strides.rows);
+        store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
@@ -448,14 +454,14 @@ struct Atoms : Sizes {
     /// Straight from registers, two columns at a time, which lie in aligned pairs: the factors' type or fp32.
     template <class T, int M, int N>
     __device__ __forceinline__ void store_direct(Accumulator<M, N> const& acc, Target const& target, Plane plane,
-                                                 std::int64_t row0, std::int64_t col0) const {
+                                                 std::int64_t row0, std::int64_t col0, std::int64_t end) const {
       MatrixStack const& m = target.strides;
       int const cols = static_cast<int>(m.cols - col0);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         std::int64_t const r = row0 + row<M, N>(h * 2);
         T* const first = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0);
-        bool const inside = r < m.rows;
+        bool const inside = r < end;
 #pragma unroll
         for (int i = h * 2; i < N / 2; i += 4) {
           int const c = col<M, N>(i);
@@ -468,7 +474,7 @@ struct Atoms : Sizes {
     /// and strides are multiples of that.
     template <int M, int N>
     __device__ __forceinline__ void store_packs(Accumulator<M, N> const& acc, Target const& target, Plane plane,
-                                                std::int64_t row0, std::int64_t col0) const {
+                                                std::int64_t row0, std::int64_t col0, std::int64_t end) const {
       static_assert(N % 32 == 0);
       MatrixStack const& m = target.strides;
       int const lane = ptx::lane() % 4, cols = static_cast<int>(m.cols - col0) - lane * 8;
@@ -476,7 +482,7 @@ struct Atoms : Sizes {
       for (int h = 0; h < 2; ++h) {
         std::int64_t const r = row0 + row<M, N>(h * 2);
         Element* const first = static_cast<Element*>(const_cast<void*>(m.data)) + m.offset(plane, r, col0 + lane * 8);
-        bool const inside = r < m.rows;
+        bool const inside = r < end;
 #pragma unroll
         for (int c = 0; c < N; c += 32) {
           std::uint32_t x[4];

@@ -277,9 +277,14 @@ struct Atoms : Sizes {
 
     template <int M, int N>
     void store(Accumulator<M, N>& acc, Target const& m, Plane p, std::int64_t row0, std::int64_t col0) const {
+      store(acc, m, p, row0, col0, m.rows);
+    }
+    template <int M, int N>
+    void store(Accumulator<M, N>& acc, Target const& m, Plane p, std::int64_t row0, std::int64_t col0,
+               std::int64_t row_end) const {
       std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
       char* const to = static_cast<char*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0) * size;
-      std::int64_t const rows = m.rows - row0, cols = m.cols - col0;
+      std::int64_t const rows = row_end - row0, cols = m.cols - col0;
       each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
         if (i < rows && col < cols)
           store_row(m.type, row, static_cast<int>(std::min<std::int64_t>(n, cols - col)),

@@ -354,7 +354,12 @@ struct Atoms : Sizes {
     template <int M, int N>
     KOKKOS_FUNCTION void store(Accumulator<M, N> const& acc, Target const& m, Plane plane, std::int64_t row0,
                                std::int64_t col0) const {
-      std::int64_t const rows = m.rows - row0, cols = m.cols - col0;
+      store(acc, m, plane, row0, col0, m.rows);
+    }
+    template <int M, int N>
+    KOKKOS_FUNCTION void store(Accumulator<M, N> const& acc, Target const& m, Plane plane, std::int64_t row0,
+                               std::int64_t col0, std::int64_t row_end) const {
+      std::int64_t const rows = row_end - row0, cols = m.cols - col0;
       visit_scalar<Compute>(m.type, [&](auto tag) {
         using T = typename decltype(tag)::type;
         T* const to = static_cast<T*>(const_cast<void*>(m.data)) + m.offset(plane, row0, col0);

@@ -45,7 +45,8 @@ struct AttentionBulk : BulkSizes {
 /// copies. With 256 threads a team there are registers to spare.
 template <int Features>
 struct AttentionFewQueries : BulkSizes {
-  static constexpr int consumers = 1, BM = 64, BN = 8192 / Features, D = Features, depth = 2, teams_at_once = 2;
+  static constexpr int consumers = 1, BM = 64, BN = 8192 / Features, D = Features, depth = 2, query_depth = 1;
+  static constexpr int teams_at_once = 2;
   static constexpr bool reads_pages = true;
   static constexpr int producer_registers = 40, consumer_registers = 216;
   static constexpr bool take_turns = true, staged_store = false;
@@ -54,7 +55,7 @@ struct AttentionFewQueries : BulkSizes {
 /// consumers.
 template <>
 struct AttentionFewQueries<256> : BulkSizes {
-  static constexpr int consumers = 2, BM = 128, BN = 64, D = 256, depth = 2;
+  static constexpr int consumers = 2, BM = 128, BN = 64, D = 256, depth = 2, query_depth = 1;
   static constexpr bool reads_pages = true;
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = true, staged_store = false;

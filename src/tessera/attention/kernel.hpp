@@ -3,9 +3,11 @@
 #ifndef TESSERA_ATTENTION_KERNEL_HPP
 #define TESSERA_ATTENTION_KERNEL_HPP
 
+#include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
 #include <tessera/gemm/problem.hpp>
+#include <tessera/mask.hpp>
 #include <tessera/score.hpp>
 
 namespace tessera::detail {
@@ -14,14 +16,26 @@ namespace tessera::detail {
 /// Staats 2021; Dao et al. 2022). A tile is BM queries of one head; its steps go over tiles of BN keys, from the last
 /// visible one back, so that masked tiles come first. The next step's scores and this step's products run under each
 /// other's row work (Shah et al. 2024).
-template <class Atoms, class Score>
+template <class Atoms, class Score, class Mask = mask::All>
 struct AttentionKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
+  static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
+  static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
   using Compute = typename Atoms::Compute;
 
-  struct Tile {
-    int batch, head, query;  // first query
-    int keys;                // that count in this batch entry
+  /// A tile whose sequence is all rows of a plane.
+  struct Whole {
+    static constexpr int key_row = 0;
+  };
+  struct Part {
+    int queries, query_row, key_row;  // of its sequence, which is rows of Q from query_row on, of K from key_row on
+  };
+  struct Listed : Part {
+    int const* visited;  // tiles of keys in the mask's table, of which `first` counts
+  };
+  struct Tile : std::conditional_t<has_table<Mask>, Listed, std::conditional_t<ranged, Part, Whole>> {
+    int batch, head, query;  // batch entry or sequence; first query
+    int keys;                // that count in this sequence
     int first, steps;        // tiles of keys that some query of the tile sees, of a part of them
     int split;               // which part
   };
@@ -53,8 +67,11 @@ struct AttentionKernel {
   Compute scale;
   bool causal;
   Score score;
+  Ranges ranges;
+  using Functor = std::conditional_t<masked, Mask, mask::All>;
+  Functor mask;
 
-  AttentionKernel(AttentionProblem const& p, Score const& s)
+  AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
         k(key_source<typename Atoms::template Right<BN, D>>(p, p.k)),
         v(key_source<typename Atoms::template RightTransposed<BN, D>>(p, p.v)),
@@ -71,7 +88,9 @@ struct AttentionKernel {
         splits(p.splits),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
-        score(s) {
+        score(s),
+        ranges(p.ranges()),
+        mask(m) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
   }
 
@@ -82,7 +101,11 @@ struct AttentionKernel {
     return Atoms::template source<Rows>(m);
   }
 
-  KOKKOS_FUNCTION int query_tiles() const { return (queries + BM - 1) / BM; }
+  KOKKOS_FUNCTION int query_tiles() const {
+    if constexpr (ranged)
+      if (ranges.packed.count > 0) return ranges.packed.tiles(BM);
+    return (queries + BM - 1) / BM;
+  }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(splits) * batches * heads * query_tiles(); }
 
   /// Causal: the longest rows first, a few heads at a time so that their K and V stay in cache.
@@ -92,7 +115,7 @@ struct AttentionKernel {
     int const split = splits > 1 ? t / in_split : 0;
     t -= split * in_split;
     int plane = t / rows, row = t - plane * rows;
-    if (causal) {
+    if (ranged ? ranges.grows : causal) {
       int const group = t / (head_group * rows), in_group = t - group * head_group * rows;
       int const rest = batches * heads - group * head_group, grouped = rest < head_group ? rest : head_group;
       int const down = in_group / grouped;
@@ -100,14 +123,19 @@ struct AttentionKernel {
       row = rows - 1 - down;
     }
     int const batch = plane / heads;
-    Tile tile{batch, plane - batch * heads, row * BM, keys, 0, 0, split};
+    Tile tile{{}, batch, plane - batch * heads, row * BM, keys, 0, 0, split};
+    if constexpr (ranged) place(tile, row);
     if (key_lengths != nullptr) {
       int const length = key_lengths[tile.batch * key_lengths_stride];
-      tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
+      if (!ranged || length < tile.keys) tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
     }
-    int const last = tile.query + BM < queries ? tile.query + BM - 1 : queries - 1;
-    int const seen = visible(tile, last);
-    tile.steps = seen <= 0 ? 0 : (seen + BN - 1) / BN;
+    int const last = tile.query + BM < queries_of(tile) ? tile.query + BM - 1 : queries_of(tile) - 1;
+    if constexpr (ranged) {
+      visit(tile, {seen(tile, tile.query).begin, seen(tile, last).end}, last + 1);
+    } else {
+      int const end = seen(tile, last).end;
+      tile.steps = end <= 0 ? 0 : (end + BN - 1) / BN;
+    }
     if (splits > 1) {
       int const each = tile.steps / splits, more = tile.steps - each * splits;  // the first of them have one more
       tile.first += each * split + (split < more ? split : more);
@@ -115,35 +143,108 @@ struct AttentionKernel {
     }
     return tile;
   }
-  /// Persistent teams, but a team a tile for long causal problems: the machine hands out the shrinking tiles better.
-  /// So where several fit a multiprocessor: one begins under another's steps.
+  /// The tiles of keys in a range that the mask leaves something of, to queries before `end`.
+  KOKKOS_FUNCTION void visit(Tile& t, KeyRange range, int end) const {
+    if constexpr (BoundsKeys<Mask>)
+      if (t.query < end) {
+        KeyRange const some = mask.keys(t.batch, t.head, t.query, end);
+        range = {some.begin > range.begin ? some.begin : range.begin, some.end < range.end ? some.end : range.end};
+      }
+    t.first = range.begin / BN;
+    t.steps = t.query >= end || range.end <= range.begin ? 0 : (range.end + BN - 1) / BN - t.first;
+    if constexpr (has_table<Mask>) {
+      int const* const before = mask.numbers + mask.row(t.batch, t.head, t.query / BM);
+      t.visited = before + mask.key_tiles + 1;
+      if (t.steps == 0) return;
+      int const first = before[t.first];
+      t.steps = before[t.first + t.steps] - first;
+      t.first = first;
+    } else if constexpr (ClassifiesTiles<Mask> && !BoundsKeys<Mask>) {
+      while (t.steps > 0 && left_of(t, t.steps - 1) == mask::Tile::none) ++t.first, --t.steps;
+      while (t.steps > 0 && left_of(t, 0) == mask::Tile::none) --t.steps;
+    }
+  }
+  /// What the mask leaves of step j.
+  KOKKOS_FUNCTION mask::Tile left_of(Tile const& t, int j) const {
+    if constexpr (has_table<Mask>) {
+      return t.visited[t.first + t.steps - 1 - j] % 2 != 0 ? mask::Tile::full : mask::Tile::partial;
+    } else if constexpr (ClassifiesTiles<Mask>) {
+      int const i_end = t.query + BM < t.queries ? t.query + BM : t.queries, j_begin = key(t, j);
+      return mask.tile(t.batch, t.head, t.query, i_end, j_begin, j_begin + BN < t.keys ? j_begin + BN : t.keys);
+    } else {
+      return mask::Tile::partial;
+    }
+  }
+  /// Finds the sequence of a tile: a batch entry, or one of those that are packed.
+  KOKKOS_FUNCTION void place(Tile& t, int row) const {
+    t.queries = queries;
+    t.query_row = t.key_row = 0;
+    PackedSequences const& p = ranges.packed;
+    if (p.count == 0) return;
+    t.batch = p.of_tile(row, BM);
+    t.query_row = p.queries(t.batch);
+    t.queries = p.queries(t.batch + 1) - t.query_row;
+    t.key_row = p.keys(t.batch);
+    t.keys = p.keys(t.batch + 1) - t.key_row;
+    int const own_row = row - p.first_tile(t.batch, BM);
+    t.query = own_row < 0 ? t.queries : own_row * BM;  // starts need not begin with row 0
+  }
+  /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better. So
+  /// where several fit a multiprocessor: one begins under another's steps.
   std::int64_t teams(int concurrency) const {
-    bool const team_a_tile = (causal && keys > 1024) || Atoms::teams_at_once > 1;
+    bool const differ = masked || (ranged ? ranges.team_a_tile : causal && keys > 1024);
+    bool const team_a_tile = differ || Atoms::teams_at_once > 1;
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
   }
 
-  /// Keys [0, visible) are seen by a query.
-  KOKKOS_FORCEINLINE_FUNCTION int visible(Tile const& t, int query) const {
-    int const last = query + 1 + t.keys - queries;
-    return causal && last < t.keys ? last : t.keys;
+  KOKKOS_FORCEINLINE_FUNCTION int queries_of(Tile const& t) const {
+    if constexpr (ranged)
+      return t.queries;
+    else
+      return queries;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + t.steps - 1 - j) * BN; }
+  /// The keys that a query sees.
+  KOKKOS_FORCEINLINE_FUNCTION KeyRange seen(Tile const& t, int query) const {
+    if constexpr (ranged) return ranges.around(query, t.queries, t.keys);
+    int const last = query + 1 + t.keys - queries;
+    return {0, causal && last < t.keys ? last : t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) {
+    if constexpr (has_table<Mask>)
+      return t.visited[t.first + t.steps - 1 - j] / 2 * BN;
+    else
+      return (t.first + t.steps - 1 - j) * BN;
+  }
+
+  /// Rows of the operands, and the planes' outer index.
+  KOKKOS_FORCEINLINE_FUNCTION int query_row(Tile const& t) const {
+    if constexpr (ranged)
+      return t.query_row + t.query;
+    else
+      return t.query;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int outer(Tile const& t) const {
+    if constexpr (ranged)
+      return ranges.packed.count > 0 ? 0 : t.batch;
+    else
+      return t.batch;
+  }
 
   KOKKOS_FUNCTION int steps(QStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(KStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(VStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QStage& stage, Tile const& t, int) const {
-    copy(q, Plane{t.batch, t.head}, t.query, 0, stage.q);
+    copy(q, Plane{outer(t), t.head}, query_row(t), 0, stage.q);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KStage& stage, Tile const& t, int j) const {
-    from_keys(t, [&](auto const& rows) { copy(k, rows, key(t, j), 0, stage.k); });
+    from_keys(t, [&](auto const& rows) { copy(k, rows, t.key_row + key(t, j), 0, stage.k); });
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
     // weight 0 times what lies behind is 0
-    from_keys(t, [&](auto const& rows) { copy(v, rows, key(t, j), 0, stage.v, t.keys); });
+    from_keys(t, [&](auto const& rows) { copy(v, rows, t.key_row + key(t, j), 0, stage.v, t.key_row + t.keys); });
   }
   /// f(the plane of a tile's keys, or their pages)
   template <class F>
@@ -151,7 +252,7 @@ struct AttentionKernel {
     int const head = t.head / heads_per_kv;
     if constexpr (ReadsPages<Atoms>)
       if (pages.present()) return f(PagedRows{pages, t.batch, head});
-    f(Plane{t.batch, head});
+    f(Plane{outer(t), head});
   }
 
   /// The caller's scores, and −∞ where a key is not seen.
@@ -160,13 +261,25 @@ struct AttentionKernel {
     int const first_key = key(t, j);
     if constexpr (!std::is_same_v<Score, score::Identity>)
       math.for_each(s, [&](Compute& x, int r, int c) {
-        if (t.query + r < queries && first_key + c < t.keys)
+        if (t.query + r < queries_of(t) && first_key + c < t.keys)
           x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
       });
-    if (first_key + BN > visible(t, t.query))
+    if (first_key + BN > seen(t, t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
-        if (first_key + c >= visible(t, t.query + r)) x = -Kokkos::Experimental::infinity_v<Compute>;
+        if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
       });
+    if constexpr (ranged)
+      if (first_key < seen(t, t.query + BM - 1).begin)
+        math.for_each(s, [&](Compute& x, int r, int c) {
+          if (first_key + c < seen(t, t.query + r).begin) x = -Kokkos::Experimental::infinity_v<Compute>;
+        });
+    if constexpr (masked)
+      if (left_of(t, j) != mask::Tile::full)
+        math.for_each(s, [&](Compute& x, int r, int c) {  // no condition on what is read: it comes for many at a time
+          int const i = t.query + r < t.queries ? t.query + r : t.queries - 1;
+          int const key = first_key + c < t.keys ? first_key + c : t.keys - 1;
+          if (!mask(t.batch, t.head, i, key)) x = -Kokkos::Experimental::infinity_v<Compute>;
+        });
   }
 
   /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where
@@ -175,13 +288,14 @@ struct AttentionKernel {
   KOKKOS_FORCEINLINE_FUNCTION auto const& values(Math& math, Tile const& t, int j, SV& vs) const {
     auto const& v = vs.acquire().v;
     if constexpr (!Atoms::clips_rows)
-      if (j == 0 && (t.keys < keys || pages.present())) math.clear_rows(v, t.keys - key(t, 0));
+      if (j == 0 && (t.key_row + t.keys < keys || pages.present())) math.clear_rows(v, t.keys - key(t, 0));
     return v;
   }
 
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
     constexpr Compute log2_e = Compute(1.44269504088896340736);
+    if (ranged && t.query >= queries_of(t)) return;
     Scores s(math);
     Numerator acc(math);
     Weights p(math);
@@ -216,11 +330,14 @@ struct AttentionKernel {
       vs.release();
     }
     softmax.finish(math, acc);
-    Plane const plane{t.split * batches + t.batch, t.head};
-    math.store(acc, o, plane, t.query, 0);
+    Plane const plane{t.split * batches + outer(t), t.head};
+    if constexpr (ranged)
+      math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows
+    else
+      math.store(acc, o, plane, t.query, 0);
     if (lse.data != nullptr)
       math.once_per_row(softmax.lse(), [&](Compute x, int r) {
-        if (t.query + r < queries) write(lse, lse.offset(plane, t.query + r, 0), x);
+        if (t.query + r < queries_of(t)) write(lse, lse.offset(plane, query_row(t) + r, 0), x);
       });
   }
 };

@@ -10,6 +10,7 @@
 #include <tessera/attention/kernel.hpp>
 #include <tessera/attention/split.hpp>
 #include <tessera/attention_options.hpp>
+#include <tessera/detail/checks.hpp>
 #include <tessera/error.hpp>
 #include <tessera/machine.hpp>
 
@@ -31,6 +32,10 @@ void visit_features(std::int64_t features, F const& f) {
 
 inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.cols > p.v.cols ? p.q.cols : p.v.cols; }
 
+/// Kernels that the library has none of: the caller compiles them.
+template <class Score, class Mask>
+inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
+
 /// The element types that the bulk pipeline attends over.
 template <class T>
 inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
@@ -38,11 +43,13 @@ inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
 template <class Exec, class T, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  bool const long_rows = p.keys() >= (p.causal ? attention_long_causal_from : attention_long_from);
+  std::int64_t const keys = p.keys_in_sight();
+  bool const edges = p.grows() || p.ranged();  // tiles that are half empty
+  bool const long_rows = keys >= (edges ? attention_long_causal_from : attention_long_from);
   if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
                    [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (attention_features(p) <= 64 && p.causal && p.keys() < attention_three_causal_from)
+  else if (attention_features(p) <= 64 && p.causal && keys < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
@@ -57,7 +64,7 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
 /// The parts of the keys: as many as asked for, else as the shape and the machine suggest and the workspace holds.
 inline void plan_splits(AttentionPlan& plan, AttentionProblem const& p, AttentionOptions const& options,
                         SplitShape const& shape, std::size_t element) {
-  plan.splits_wanted = options.splits > 0 ? options.splits : attention_splits(shape);
+  plan.splits_wanted = options.splits > 0 ? options.splits : (p.packed.count > 0 ? 1 : attention_splits(shape));
   plan.workspace_wanted = split_workspace(p, plan.splits_wanted, element);
   if (options.splits > 0 && options.workspace_bytes < plan.workspace_wanted)
     throw Error(ErrorCode::workspace, "tessera::attention: " + std::to_string(options.splits) +
@@ -70,7 +77,11 @@ inline void plan_splits(AttentionPlan& plan, AttentionProblem const& p, Attentio
   plan.workspace_bytes = split_workspace(p, plan.splits, element);
 }
 
-template <class Atoms, class Score, class Exec>
+/// The portable kernels know windows and packed sequences always.
+template <class Mask>
+using TiledMask = std::conditional_t<std::is_same_v<Mask, mask::All>, Ranges, Mask>;
+
+template <class Atoms, class Score, class Mask, class Exec>
 AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options,
                                  AttentionAlgorithm algorithm, char const* reason) {
   AttentionPlan plan;
@@ -79,12 +90,12 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
   plan.tile_keys = Atoms::BN;
   plan.tile_features = Atoms::D;
   plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
-  plan.scratch_bytes = scratch_of<Atoms, Exec, AttentionKernel<Atoms, Score>>();
-  plan.tiles = p.planes() * ((p.q.rows + Atoms::BM - 1) / Atoms::BM);
+  plan.scratch_bytes = scratch_of<Atoms, Exec, AttentionKernel<Atoms, Score, Mask>>();
+  plan.tiles = p.tiles(Atoms::BM);
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
   SplitShape const shape{plan.tiles,
-                         (p.keys() + Atoms::BN - 1) / Atoms::BN,
+                         (p.keys_in_sight() + Atoms::BN - 1) / Atoms::BN,
                          std::int64_t(plan.concurrency) * Atoms::teams_at_once,
                          static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
                          Atoms::BN,
@@ -112,39 +123,61 @@ char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p)
 }
 
 /// Why the bulk pipeline cannot run this problem; nullptr when it can.
-template <class Exec, class Compute, class Score>
+template <class Exec, class Compute, class Score, class Mask>
 char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p) {
   if constexpr (!has_bulk_pipeline<Exec>)
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   else if constexpr (!std::is_same_v<Compute, float>)
     return "the hopper pipeline has no fp64 products";
-  else if constexpr (!std::is_same_v<Score, score::Identity> && !compiles_bulk_kernels)
-    return "this source, which brings its own score, is not compiled for sm_90a (tessera_target_hopper() in CMake)";
+  else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
+    return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
+           "CMake)";
   else
     return bulk_attention_operands(exec, p);
 }
 
-template <class Exec, class Compute, class Score>
+/// A mask's table is for tiles of the size that runs, and for as many of them.
+template <class Mask>
+void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const& plan) {
+  if constexpr (has_table<Mask>) {
+    constexpr char const* op = "tessera::attention";
+    auto const size = [](std::int64_t a, std::int64_t b) { return std::to_string(a) + " x " + std::to_string(b); };
+    auto const tiles = [](std::int64_t extent, int of) { return (extent + of - 1) / of; };
+    check_value(p.packed.count == 0, op, "a mask's table is for sequences of one length, not for packed ones");
+    check_value(mask.tile_queries == plan.tile_queries && mask.tile_keys == plan.tile_keys, op,
+                "the mask's table is for tiles of " + size(mask.tile_queries, mask.tile_keys) +
+                    ", those that run have " + size(plan.tile_queries, plan.tile_keys));
+    check_value(mask.query_tiles == tiles(p.q.rows, plan.tile_queries) &&
+                    mask.key_tiles == tiles(p.k.rows, plan.tile_keys) &&
+                    (mask.batches == 1 || mask.batches == p.q.outer) && (mask.heads == 1 || mask.heads == p.q.inner),
+                op,
+                "the mask's table is for " + size(mask.batches, mask.heads) + " times " +
+                    size(mask.query_tiles, mask.key_tiles) + " tiles, not for the queries and keys of " +
+                    size(p.q.outer, p.q.inner) + " batch entries and heads");
+  }
+}
+
+template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options) {
   char const* reason = options.algorithm == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
   AttentionPlan plan;
   if (options.algorithm != AttentionAlgorithm::tiled) {
-    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score>(exec, p);
+    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score, Mask>(exec, p);
     bool const asked = options.algorithm == AttentionAlgorithm::hopper;
     if (asked && obstacle != nullptr && !options.allow_fallback)
       throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
         visit_bulk_attention<Exec, bf16_t>(p, [&](auto atoms) {  // as for fp16
-          plan = describe_attention<decltype(atoms), Score>(exec, p, options, AttentionAlgorithm::hopper, reason);
+          plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, options, AttentionAlgorithm::hopper, reason);
         });
       return plan;
     }
     if (asked || has_bulk_pipeline<Exec>) reason = obstacle;
   }
   visit_features(attention_features(p), [&](auto d) {
-    plan = describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score>(exec, p, options,
-                                                                              AttentionAlgorithm::tiled, reason);
+    plan = describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score, TiledMask<Mask>>(
+        exec, p, options, AttentionAlgorithm::tiled, reason);
   });
   return plan;
 }

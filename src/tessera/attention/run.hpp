@@ -12,50 +12,54 @@ namespace tessera::detail {
 template <class Exec, class Compute>
 inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
 
-template <class Exec, class Compute, int D, class Score>
-void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score) {
+template <class Exec, class Compute, int D, class Score, class Mask>
+void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {
     using Atoms = TiledAttentionAtoms<Exec, Compute, D>;
-    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, TiledMask<Mask>>(p, score, mask));
   }
 }
 
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
-template <class Exec, class T, class Score>
-void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score) {
+/// `KernelMask` is what the kernel is compiled for: Ranges in the place of mask::All where the problem has them.
+template <class Exec, class T, class KernelMask, class Score, class Mask>
+void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   visit_bulk_attention<Exec, T>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
-    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, KernelMask>(p, score, mask));
   });
 }
 
 /// The kernel that the plan says, for Q of T.
-template <class Exec, class T, class Compute, class Score>
-void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
+template <class Exec, class T, class Compute, class Score, class Mask>
+void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
+                          Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> &&
-                  (std::is_same_v<Score, score::Identity> || compiles_bulk_kernels))
-      run_attention_bulk<Exec, T>(exec, p, score);
+    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> && (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
+      if constexpr (std::is_same_v<Mask, mask::All>)
+        if (p.ranged()) return run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
+      run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
+    }
     return;
   }
-  visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score); });
+  visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score, mask); });
 }
 
 /// Runs what the plan says for Q of T. O has elements.
-template <class Exec, class T, class Compute, class Score>
+template <class Exec, class T, class Compute, class Score, class Mask>
 void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
-                   void* workspace) {
-  if (plan.splits == 1) return run_attention_kernel<Exec, T, Compute>(exec, p, plan, score);
+                   Mask const& mask, void* workspace) {
+  if (plan.splits == 1) return run_attention_kernel<Exec, T, Compute>(exec, p, plan, score, mask);
   AttentionProblem const parts = split_problem(p, plan.splits, scalar_of<Compute>, workspace);
-  run_attention_kernel<Exec, T, Compute>(exec, parts, plan, score);
+  run_attention_kernel<Exec, T, Compute>(exec, parts, plan, score, mask);
   run_merge(exec, split_merge(p, parts));
 }
 
-// The library holds attention without a score functor of the caller's own: nobody compiles it again. One instance a
-// source for the wide ones.
-#define TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, COMPUTE, D)                                                        \
-  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D, score::Identity>(EXEC const&, AttentionProblem const&, \
-                                                                              score::Identity const&);
+// The library holds attention without a functor of the caller's own: nobody compiles it again. One instance a source
+// for the wide ones.
+#define TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, COMPUTE, D)                                       \
+  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D>(EXEC const&, AttentionProblem const&, \
+                                                             score::Identity const&, mask::All const&);
 #define TESSERA_ATTENTION_INSTANCES(EXTERN, EXEC)       \
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 64)   \
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, float, 128)  \
@@ -65,13 +69,17 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 
-#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T)                                                        \
-  EXTERN template void run_attention_bulk<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
-                                                                    score::Identity const&);
-#define TESSERA_ATTENTION_BULK_BF16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t)
-#define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, MASK)                                                               \
+  EXTERN template void run_attention_bulk<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, score::Identity const&, \
+                                                         mask::All const&);
+#define TESSERA_ATTENTION_BULK_BF16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, mask::All)
+#define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, mask::All)
+#define TESSERA_ATTENTION_BULK_BF16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, Ranges)
+#define TESSERA_ATTENTION_BULK_FP16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, Ranges)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
 
 }  // namespace tessera::detail
 
