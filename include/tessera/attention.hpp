@@ -328,7 +328,8 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
 ///   memory is out of reach, options.splits is negative, starts of sequences decrease or leave the rows (host execution
 ///   spaces), options.block_table comes without options.key_lengths or with packed sequences, options.splits is more
-///   than 1 with packed sequences, or options.check_pages has found a page that does not exist; {workspace}
+///   than 1 with packed sequences, options.check_pages has found a page that does not exist, or a mask's table is for
+///   other tiles; {workspace}
 ///   options.workspace is not aligned or null, or too small for options.splits; {unsupported} the asked algorithm
 ///   cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
@@ -340,6 +341,7 @@ void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
   detail::AttentionProblem const p = detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options);
   AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
   if (plan.tiles == 0) return;
+  detail::check_mask(mask, p, plan);
   if (plan.splits > 1 && options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
     throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
   detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask, options.workspace);
