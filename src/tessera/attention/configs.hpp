@@ -68,7 +68,6 @@ struct AttentionSplitClocks {
   static constexpr double merge_part = 0.1;  // parts are read eight at a time
   static constexpr double worth = 0.95;      // of the time in one part, before a workspace is asked for
   static constexpr std::int64_t fewest_steps = 4, most_splits = 256;
-  static constexpr std::int64_t ragged_rounds = 6, ragged_steps = 8;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;

@@ -30,7 +30,13 @@ struct MergeKernel {
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
     for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) {
-      RowInputs<Acc>::visit(part.type, [&](auto tag) { one_row<typename decltype(tag)::type>(row); });
+      RowInputs<Acc>::visit(part.type, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if (Machine<Exec>::lanes > 1 && part.packed && grid.columns % Shape::width == 0)
+          one_row<T, Machine<Exec>::lanes != 1>(row);
+        else
+          one_row<T, false>(row);
+      });
     });
   }
 
@@ -46,8 +52,24 @@ struct MergeKernel {
     return static_cast<Acc>(static_cast<float const*>(a.data)[i]);
   }
 
-  /// With parts of T.
-  template <class T, class Row>
+  /// The lane's elements of a part of T. `Whole`: packs are inside of the row or beside it, and then read from its
+  /// beginning in vain: without a branch the packs of several parts are on their way at once.
+  template <class T, bool Whole, class Row>
+  KOKKOS_FORCEINLINE_FUNCTION void read(Row const& row, std::int64_t elements, std::int64_t p, Portion& y) const {
+    if constexpr (Whole) {
+      T const* const first = static_cast<T const*>(part.data) + part.offset(grid, row.at()) + elements;
+      unrolled<Shape::packs>([&](int k) {
+        std::int64_t const column = ((p * Shape::packs + k) * row.lanes() + row.lane()) * Shape::width;
+        auto const pack =
+            *reinterpret_cast<RowPack<T, Shape::width, true> const*>(first + (column < row.columns() ? column : 0));
+        for (int j = 0; j < Shape::width; ++j) y[k][j] = static_cast<Acc>(pack.element[j]);
+      });
+    } else {
+      row.template load<TypeList<T>>(later(part, elements), p, y, Acc(0));
+    }
+  }
+
+  template <class T, bool Whole, class Row>
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Row& row) const {
     TileIndex const at = row.at();
     // Read before the lanes meet, since one of them will write it.
@@ -75,7 +97,7 @@ struct MergeKernel {
         unrolled<ahead>([&](int i) {
           int const t = first + i < count ? first + i : count - 1;
           values[i] = value(part_lse, at, t * lse_stride);
-          row.template load<TypeList<T>>(later(part, t * stride), p, y[i], Acc(0));
+          read<T, Whole>(row, t * stride, p, y[i]);
         });
         unrolled<ahead>([&](int i) { add(y[i], first + i < count ? exponential(values[i] - top) : Acc(0)); });
       }

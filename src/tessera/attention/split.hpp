@@ -30,23 +30,18 @@ struct SplitShape {
 inline int attention_splits(SplitShape const& s) {
   using Clocks = AttentionSplitClocks;
   if (s.tiles == 0 || s.steps < 2 * Clocks::fewest_steps) return 1;
-  auto const rounds = [&](std::int64_t teams) { return (teams + s.slots - 1) / s.slots; };
   auto const time = [&](std::int64_t splits) {
-    double const team = Clocks::team + (splits > 1 ? Clocks::store * s.rows / s.tile_keys : 0);
+    std::int64_t const rounds = (s.tiles * splits + s.slots - 1) / s.slots;
+    auto const part = static_cast<double>((s.steps + splits - 1) / splits);
+    double const store = splits > 1 ? Clocks::store * s.rows / s.tile_keys : 0;
     double const merge = splits > 1 ? Clocks::merge + Clocks::merge_part * static_cast<double>(splits) : 0;
-    return static_cast<double>(rounds(s.tiles * splits)) *
-               (static_cast<double>((s.steps + splits - 1) / splits) + team) +
-           merge;
+    // Where batch entries are of different lengths, some team begins a long part when the others are done.
+    return static_cast<double>(rounds) * (part + Clocks::team + store) + merge + (s.ragged ? part : 0);
   };
   std::int64_t const most = std::min<std::int64_t>(s.steps / Clocks::fewest_steps, Clocks::most_splits);
   std::int64_t best = 1;
   for (std::int64_t splits = 2; splits <= most; ++splits)
     if (time(splits) < time(best) * (best == 1 ? Clocks::worth : 1)) best = splits;
-  if (s.ragged) {  // short entries end early: parts that are handed out one by one fill the machine again
-    std::int64_t const dealt =
-        std::min((Clocks::ragged_rounds * s.slots + s.tiles - 1) / s.tiles, s.steps / Clocks::ragged_steps);
-    best = std::max(best, std::min<std::int64_t>(dealt, Clocks::most_splits));
-  }
   return static_cast<int>(best);
 }
 
