@@ -112,11 +112,12 @@ def attention_cases(cuda):
     kinds = {"torch_cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
     kinds = kinds if cuda else {"torch": None}
     shapes = [(16384 // s, 2048 // d, 2048 // d, s, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
-    shapes += [(16, 16, 16, 777, 777, 128), (16, 32, 8, 1, 8192, 128)]
+    shapes += [(16, 16, 16, 777, 777, 128)]
+    decode = [(64, 32, 8, 1, 8192, 128), (16, 32, 8, 1, 8192, 128), (1, 32, 8, 1, 131072, 128)] if cuda else []
     shapes = shapes if cuda else [(1, 4, 4, 512, 512, 64), (1, 8, 2, 512, 512, 128)]
     for name in ("bf16",) if cuda else ("fp32", "bf16"):
-        for b, hq, hkv, sq, sk, d in shapes:
-            for causal in (False, True):
+        for b, hq, hkv, sq, sk, d in shapes + decode:
+            for causal in (False, True) if sq > 1 else (False,):
                 for implementation, backend in kinds.items():
                     def prepare(b=b, hq=hq, hkv=hkv, sq=sq, sk=sk, d=d, causal=causal, backend=backend,
                                 dtype=TYPES[name], **_):
@@ -132,8 +133,10 @@ def attention_cases(cuda):
                         return run
                     pairs = sq * sk - sq * sq / 2 if causal else sq * sk
                     shape = f"B{b}Hq{hq}Hkv{hkv}Sq{sq}Sk{sk}D{d}"
-                    yield (f"attention_fwd/{{}}/{name}/{'causal' if causal else 'full'}/{shape}/{implementation}",
-                           {"flops": 4.0 * b * hq * pairs * d}, prepare)
+                    variant = "causal" if causal else "full" if sq > 1 else "decode"
+                    work = {"flops": 4.0 * b * hq * pairs * d} if sq > 1 else {"bytes": 2.0 * d * TYPES[name].itemsize * (
+                        b * hkv * sk + b * hq * sq)}
+                    yield f"attention_fwd/{{}}/{name}/{variant}/{shape}/{implementation}", work, prepare
 
 
 def row_cases(cuda):
