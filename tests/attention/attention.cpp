@@ -26,9 +26,9 @@ void run_case(AttentionShape z, bool causal, AttentionAlgorithm algorithm = Atte
 /// One element, one off a tile, several tiles with residues, more keys than queries and the other way round, few
 /// queries of several heads that share keys.
 constexpr AttentionShape shapes[] = {
-    {1, 1, 1, 1, 1, 1, 1},      {1, 2, 2, 7, 5, 3, 9},       {2, 4, 2, 33, 65, 16, 16},
-    {1, 3, 1, 65, 33, 40, 24},  {1, 2, 1, 130, 257, 64, 64}, {1, 1, 1, 1, 300, 72, 128},
-    {1, 2, 2, 97, 97, 128, 80}, {2, 6, 2, 1, 90, 24, 40},    {1, 6, 2, 4, 50, 16, 16}};
+    {1, 1, 1, 1, 1, 1, 1},       {1, 2, 2, 7, 5, 3, 9},      {2, 4, 2, 33, 65, 16, 16},  {1, 3, 1, 65, 33, 40, 24},
+    {1, 2, 1, 130, 257, 64, 64}, {1, 1, 1, 1, 300, 72, 128}, {1, 2, 2, 97, 97, 128, 80}, {2, 6, 2, 1, 90, 24, 40},
+    {1, 6, 2, 4, 50, 16, 16},    {2, 8, 2, 15, 140, 16, 16}, {1, 8, 1, 8, 5, 8, 8}};
 
 }  // namespace
 

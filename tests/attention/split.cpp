@@ -125,6 +125,14 @@ TEST_CASE_TEMPLATE_DEFINE("parts of the keys follow key lengths, scores and layo
     split_attention<Exec>(x.o, x.q, x.k, x.v, x.options(3), score::SoftCap{5.0});
     x.check([](int, int, int) { return true; }, [](double s, int, int, int, int) { return 5.0 * std::tanh(s / 5.0); });
   }
+  SUBCASE("a window") {
+    SplitCase<Exec, float> const x({2, 4, 2, 70, 600, 16, 24});
+    AttentionOptions options = x.options(3);
+    options.causal = true;
+    options.window_left = 250;
+    split_attention<Exec>(x.o, x.q, x.k, x.v, options);
+    x.check([](int, int i, int j) { return j <= i + 530 && j >= i + 280; }, unchanged);
+  }
   SUBCASE("the sequence before the heads, and O of another type") {
     SplitCase<Exec, float> const x({2, 2, 2, 2, 500, 16, 24});
     auto const swapped = [](auto const& from) {  // (b, 2, s, c) as (b, s, 2, c)

@@ -92,6 +92,8 @@ TEST_CASE("the hopper pipeline attends over lengths and features that are no mul
     run_plain({1, 1, 1, 3, 81, 16, 248}, causal);
     run_plain({2, 8, 2, 1, 700, 128, 128}, causal);  // decoding: four heads a tile
     run_plain({2, 12, 2, 5, 300, 64, 64}, causal);
+    run_plain({2, 8, 2, 16, 300, 128, 128}, causal);
+    run_plain({1, 32, 2, 4, 70, 256, 256}, causal);
   }
 }
 

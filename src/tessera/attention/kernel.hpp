@@ -63,7 +63,7 @@ struct AttentionKernel {
   PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  int batches, heads, heads_per_kv, queries, keys, splits;
+  int batches, heads, heads_per_kv, queries, keys, splits, together;
   Compute scale;
   bool causal;
   Score score;
@@ -86,6 +86,7 @@ struct AttentionKernel {
         queries(static_cast<int>(p.q.rows)),
         keys(static_cast<int>(p.keys())),
         splits(p.splits),
+        together(p.together),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
         score(s),
@@ -130,10 +131,11 @@ struct AttentionKernel {
       if (!ranged || length < tile.keys) tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
     }
     int const last = tile.query + BM < queries_of(tile) ? tile.query + BM - 1 : queries_of(tile) - 1;
+    int const furthest = together > 0 ? together - 1 : last;
     if constexpr (ranged) {
-      visit(tile, {seen(tile, tile.query).begin, seen(tile, last).end}, last + 1);
+      visit(tile, {seen(tile, tile.query).begin, seen(tile, furthest).end}, last + 1);
     } else {
-      int const end = seen(tile, last).end;
+      int const end = seen(tile, furthest).end;
       tile.steps = end <= 0 ? 0 : (end + BN - 1) / BN;
     }
     if (splits > 1) {
@@ -203,10 +205,12 @@ struct AttentionKernel {
     else
       return queries;
   }
-  /// The keys that a query sees.
+  /// The keys that a query sees. Of heads together, each has its queries from the first on.
   KOKKOS_FORCEINLINE_FUNCTION KeyRange seen(Tile const& t, int query) const {
-    if constexpr (ranged) return ranges.around(query, t.queries, t.keys);
-    int const last = query + 1 + t.keys - queries;
+    int const own_queries = together > 0 ? together : queries_of(t);
+    if (together > 0) query %= together;
+    if constexpr (ranged) return ranges.around(query, own_queries, t.keys);
+    int const last = query + 1 + t.keys - own_queries;
     return {0, causal && last < t.keys ? last : t.keys};
   }
   KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) {
@@ -264,7 +268,7 @@ struct AttentionKernel {
         if (t.query + r < queries_of(t) && first_key + c < t.keys)
           x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
       });
-    if (first_key + BN > seen(t, t.query).end)
+    if (first_key + BN > seen(t, together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
       });

@@ -21,7 +21,8 @@ struct AttentionProblem {
   int const* key_lengths = nullptr;
   std::int64_t key_lengths_stride = 0;
   int heads_per_kv = 1;
-  int splits = 1;  // parts of the keys; part s of batch entry b has plane s·B + b of o and lse for its own
+  int together = 0;  // queries of a head, where the rows of Q are those of several and the mask is causal
+  int splits = 1;    // parts of the keys; part s of batch entry b has plane s·B + b of o and lse for its own
   double scale = 1;
   bool causal = false;
   /// Query i sees the keys from i + (keys − queries) − left to i + (keys − queries) + right.
@@ -77,13 +78,15 @@ inline AttentionProblem with_window_cut_out(AttentionProblem p) {
 }
 
 /// The query heads that share keys as rows of one head, where a tile has room for them all: each tile of K and V then
-/// serves all of them. For heads whose rows follow each other, and queries that see the same keys.
+/// serves all of them. For heads whose rows follow each other.
 inline AttentionProblem with_heads_together(AttentionProblem p) {
   constexpr std::int64_t room = 64;
   std::int64_t const together = p.heads_per_kv;
   auto const follow = [](MatrixStack const& m) { return m.rows == 1 || m.inner_stride == m.rows * m.row_stride; };
-  bool const alike = !p.ranged() && (p.q.rows == 1 || !p.causal);
-  if (together == 1 || !alike || p.q.rows * together > room || !follow(p.q) || !follow(p.o) || !follow(p.lse)) return p;
+  if (together == 1 || p.ranged() || p.q.rows * together > room || !follow(p.q) || !follow(p.o) || !follow(p.lse))
+    return p;
+  p.causal = p.causal && p.q.rows > 1;
+  if (p.causal) p.together = static_cast<int>(p.q.rows);
   for (MatrixStack* const m : {&p.q, &p.o, &p.lse}) {
     if (m->rows == 1) m->row_stride = m->inner_stride;
     m->rows *= together;
@@ -91,7 +94,6 @@ inline AttentionProblem with_heads_together(AttentionProblem p) {
     m->inner_stride *= together;
   }
   p.heads_per_kv = 1;
-  p.causal = false;
   return p;
 }
 
