@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Attention: attention_fwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
-// Variants: full and causal, in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled pages of 64 and
-// lengths between an eighth of Sk and Sk.
+// Variants: full, causal, window1024 (causal, so many keys), packed and documents (causal, of 512 to 4096 tokens one
+// behind the other), in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled pages of 64 and lengths
+// between an eighth of Sk and Sk.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -55,17 +56,54 @@ std::string to_string(model::AttentionShape const& s) {
          n(s.kv_length) + "D" + n(s.head_size);
 }
 
-struct Variant {
-  bool causal = false, decode = false;
-  std::int64_t page = 0;  // keys of a page; 0: they are not in pages
+/// What a query sees. All but "full", "decode" and "paged" are causal; documents lie one behind the other.
+struct Sight {
+  bool causal = false;
+  std::int64_t window = 0;  // keys, if any
+  std::vector<int> starts;  // of documents, and their end
+  bool decode = false;      // counted in bytes
+  std::int64_t page = 0;    // keys of a page, where they are in pages
+  bool packed = false;      // told by their starts, else by an id a token and the table of that mask
+  std::int64_t pairs = 0;   // visible, of one head
 
-  explicit Variant(std::string const& name) {
-    std::string const pages = "paged";
-    causal = name == "causal";
-    if (name.rfind(pages, 0) == 0) page = std::stoll(name.substr(pages.size()));
-    decode = name == "decode" || page > 0;
-    if (!causal && !decode && name != "full")
-      throw std::invalid_argument("--variant=" + name + ": full, causal, decode or, of keys in pages of 64, paged64");
+  static Sight of(std::string const& variant, model::AttentionShape const& s) {
+    Sight sight;
+    bool const paged = variant.rfind("paged", 0) == 0;
+    if (paged) sight.page = std::stoll(variant.substr(5));
+    sight.decode = paged || variant == "decode";
+    if (sight.decode) return sight;
+    sight.causal = variant != "full";
+    bool const square = s.query_length == s.kv_length;
+    if (variant == "full" || variant == "causal") return sight;
+    if (!square || s.batch != 1)
+      throw std::invalid_argument("--variant=" + variant + " is for one batch entry with as many queries as keys");
+    if (variant.rfind("window", 0) == 0)
+      sight.take_window(std::stoll(variant.substr(6)), s.query_length);
+    else if (variant == "packed" || variant == "documents")
+      sight.take_documents(variant == "packed", s.query_length);
+    else
+      throw std::invalid_argument("--variant=" + variant +
+                                  ": full, causal, window and its keys, packed, documents, decode, "
+                                  "or paged and the keys of a page");
+    return sight;
+  }
+
+ private:
+  static std::int64_t triangle(std::int64_t side) { return side * (side + 1) / 2; }
+  void take_window(std::int64_t keys, std::int64_t length) {
+    window = keys;
+    pairs = triangle(length) - (length > keys ? triangle(length - keys) : 0);
+  }
+  /// Of 512 to 4096 tokens in turn, 16384 together.
+  void take_documents(bool by_starts, std::int64_t length) {
+    packed = by_starts;
+    starts = {0};
+    for (int i = 0; starts.back() < length; ++i) {
+      constexpr int lengths[] = {512, 1024, 4096, 2048, 1024, 3584, 1024, 3072};
+      std::int64_t const tokens = std::min<std::int64_t>(lengths[i % 8], length - starts.back());
+      pairs += triangle(tokens);
+      starts.push_back(starts.back() + static_cast<int>(tokens));
+    }
   }
 };
 
@@ -77,15 +115,20 @@ std::vector<int> mixed_lengths(model::AttentionShape const& s) {
   return all;
 }
 
-/// What a variant's keys take, each sequence with its own.
-model::Work work_of(model::AttentionShape const& s, Variant const& variant, int element_bytes) {
-  if (variant.page == 0) return model::attention_work(s, variant.causal, element_bytes);
+/// What a variant takes, where lengths differ each sequence with its own.
+model::Work work_of(model::AttentionShape const& s, Sight const& sight, int element_bytes) {
+  if (sight.page == 0) {
+    model::Work work = model::attention_work(s, sight.causal, element_bytes);
+    if (sight.pairs > 0)
+      work.flops = 4.0 * static_cast<double>(s.query_heads * s.head_size) * static_cast<double>(sight.pairs);
+    return work;
+  }
   model::Work all{};
   for (int const length : mixed_lengths(s)) {
     model::AttentionShape one = s;
     one.batch = 1;
     one.kv_length = length;
-    model::Work const work = model::attention_work(one, variant.causal, element_bytes);
+    model::Work const work = model::attention_work(one, false, element_bytes);
     all.flops += work.flops;
     all.bytes += work.bytes;
   }
@@ -127,40 +170,85 @@ std::vector<Implementation> paged_implementations(Exec const& exec, model::Atten
   return {ours(exec, o, q, k, v, {.key_lengths = lengths, .block_table = table}, table, lengths)};
 }
 
+/// Which document a token is of, (1, token).
+template <class Exec>
+Kokkos::View<int**, Kokkos::LayoutRight, typename Exec::memory_space> document_ids(std::vector<int> const& starts) {
+  Kokkos::View<int**, Kokkos::LayoutRight, typename Exec::memory_space> ids("ids", 1, starts.back());
+  auto const host = Kokkos::create_mirror_view(ids);
+  for (std::size_t d = 0; d + 1 < starts.size(); ++d)
+    for (int token = starts[d]; token < starts[d + 1]; ++token) host(0, token) = static_cast<int>(d);
+  Kokkos::deep_copy(ids, host);
+  return ids;
+}
+
+template <class Exec, class Operand>
+Implementation over_documents(Exec const& exec, Operand const& q, Operand const& k, Operand const& v, Operand const& o,
+                              AttentionOptions options, Sight const& sight) {
+  if (sight.packed) {
+    Kokkos::View<int*, typename Exec::memory_space> starts("starts", sight.starts.size());
+    Kokkos::deep_copy(starts, Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                                  sight.starts.data(), sight.starts.size()));
+    options.query_starts = options.key_starts = starts;
+    return {"tessera",
+            [=] {
+              [[maybe_unused]] auto const kept = starts;
+              attention(exec, o, q, k, v, options);
+            },
+            tessera::to_string(attention_plan(exec, o, q, k, v, options))};
+  }
+  auto const mask = mask::consecutive_documents(document_ids<Exec>(sight.starts));
+  AttentionPlan const plan = attention_plan(exec, o, q, k, v, options, score::Identity{}, mask);
+  mask::TableShape const shape{static_cast<std::int64_t>(q.extent(2)), static_cast<std::int64_t>(k.extent(2))};
+  Kokkos::View<int*, typename Exec::memory_space> const storage("table", mask::table_size(plan, shape));
+  auto const table = mask::table(exec, mask, plan, shape, storage);
+  return {"tessera",
+          [=] {
+            [[maybe_unused]] auto const kept = storage;
+            attention(exec, o, q, k, v, options, score::Identity{}, table);
+          },
+          tessera::to_string(plan)};
+}
+
 template <class Exec, class T>
-std::vector<Implementation> implementations(Exec const& exec, model::AttentionShape const& s, bool causal, bool plain) {
+std::vector<Implementation> implementations(Exec const& exec, model::AttentionShape const& s, Sight const& sight,
+                                            bool plain) {
   using Operand = Tensor4<Exec, T>;
   auto const q = random_view<Operand>(exec, 1, s.batch, s.query_heads, s.query_length, s.head_size);
   auto const k = random_view<Operand>(exec, 2, s.batch, s.kv_heads, s.kv_length, s.head_size);
   auto const v = random_view<Operand>(exec, 3, s.batch, s.kv_heads, s.kv_length, s.head_size);
   auto const o = zero_view<Operand>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
   AttentionOptions options;
-  options.causal = causal;
+  options.causal = sight.causal;
+  if (sight.window > 0) options.window_left = sight.window - 1;
+  if (!sight.starts.empty()) return {over_documents(exec, q, k, v, o, options, sight)};
   std::vector<Implementation> all = {ours(exec, o, q, k, v, options)};
   if (plain) {
     std::int64_t const rows = s.batch * s.query_heads * s.query_length;
     auto const scores = zero_view<Matrix<Exec, Accumulator<T>>>(exec, rows, s.kv_length);
-    all.push_back({"plain", [=] { plain_loop(exec, rows, PlainAttention<Exec, T>{o, q, k, v, scores, causal}); }});
+    all.push_back({"plain", [=] {
+                     plain_loop(exec, rows, PlainAttention<Exec, T>{o, q, k, v, scores, options.causal});
+                   }});
   }
   return all;
 }
 
 template <class Exec, class T>
-Case attention_case(Session<Exec>& session, std::string const& name_of_variant, std::string const& size) {
+Case attention_case(Session<Exec>& session, std::string const& variant, std::string const& size) {
   model::AttentionShape const shape = parse_shape(size);
-  Variant const variant(name_of_variant);
-  Case c{"attention_fwd", name(scalar_of<T>), name_of_variant, to_string(shape)};
-  c.work = work_of(shape, variant, sizeof(T));
+  Sight const sight = Sight::of(variant, shape);
+  Case c{"attention_fwd", name(scalar_of<T>), variant, to_string(shape)};
+  c.work = work_of(shape, sight, sizeof(T));
   c.arithmetic = model::type_from_string(c.type);
-  c.counts_flops = !variant.decode;
+  c.counts_flops = !sight.decode;
   // The scores that the plain loop stores are what limits it.
   double const scores = 4.0 * shape.batch * shape.query_heads * shape.query_length * shape.kv_length;
-  bool const plain = session.arguments().peers && variant.page == 0 && scores <= (session.on_host ? 64e6 : 2e9);
+  bool const ordinary = sight.pairs == 0 && sight.page == 0;
+  bool const plain = session.arguments().peers && ordinary && scores <= (session.on_host ? 64e6 : 2e9);
   c.implementations = {"tessera"};
   if (plain) c.implementations.push_back("plain");
-  c.prepare = [&session, shape, variant, plain] {
-    if (variant.page > 0) return paged_implementations<Exec, T>(session.exec(), shape, variant.page);
-    return implementations<Exec, T>(session.exec(), shape, variant.causal, plain);
+  c.prepare = [&session, shape, sight, plain] {
+    if (sight.page > 0) return paged_implementations<Exec, T>(session.exec(), shape, sight.page);
+    return implementations<Exec, T>(session.exec(), shape, sight, plain);
   };
   return c;
 }
@@ -183,15 +271,25 @@ struct Attention {
   void operator()(Session<Exec>& session) const {
     auto const sizes = session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, gpu_sizes());
     auto const decode_sizes = session.sizes({"Hq8Hkv2Sq1Sk4096D128", "B4Hq8Hkv2Sq1Sk4096D128"}, gpu_decode_sizes);
+    auto const document_sizes = session.sizes({"Hq4Sq4096D64"}, {"B1Hq16Sq16384D128"});
+    auto const add = [&](std::string const& type, std::string const& variant, std::string const& size) {
+      auto const add_of = [&]<class T>() { session.add(attention_case<Exec, T>(session, variant, size)); };
+      if constexpr (Session<Exec>::on_host)
+        with_type<float, bf16_t, fp16_t, double>(type, add_of);
+      else
+        with_type<float, bf16_t, fp16_t>(type, add_of);
+    };
+    auto const sizes_of = [&](std::string const& variant) -> std::vector<std::string> const& {
+      if (variant == "full" || variant == "causal") return sizes;
+      return variant == "decode" || variant.rfind("paged", 0) == 0 ? decode_sizes : document_sizes;
+    };
+    bool const chosen = !session.arguments().sizes.empty();
     for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16"}))
-      for (std::string const& variant : session.variants({"full", "causal", "decode", "paged64"}))
-        for (std::string const& size : Variant(variant).decode ? decode_sizes : sizes) {
-          auto const add = [&]<class T>() { session.add(attention_case<Exec, T>(session, variant, size)); };
-          if constexpr (Session<Exec>::on_host)
-            with_type<float, bf16_t, fp16_t, double>(type, add);
-          else
-            with_type<float, bf16_t, fp16_t>(type, add);
-        }
+      for (std::string const& variant :
+           session.variants(chosen ? std::vector<std::string>{"full", "causal"}
+                                   : std::vector<std::string>{"full", "causal", "window1024", "packed", "documents",
+                                                              "decode", "paged64"}))
+        for (std::string const& size : sizes_of(variant)) add(type, variant, size);
   }
 };
 
@@ -199,7 +297,8 @@ struct Attention {
 }  // namespace tessera::perf
 
 int main(int argc, char** argv) {
-  return tessera::perf::run_program(
-      argc, argv, "Attention forward; --size=B1Hq32Hkv8Sq4096Sk4096D128 --variant=full,causal,decode,paged64",
-      tessera::perf::Attention{});
+  return tessera::perf::run_program(argc, argv,
+                                    "Attention forward; --size=B1Hq32Hkv8Sq4096Sk4096D128 "
+                                    "--variant=full,causal,window1024,packed,documents,decode,paged64",
+                                    tessera::perf::Attention{});
 }

@@ -11,20 +11,29 @@ using namespace tessera;
 using Exec = Kokkos::DefaultExecutionSpace;
 using Heads = Kokkos::View<bf16_t****, Kokkos::LayoutRight>;  // (batch, head, sequence, feature)
 
-/// Documents packed into one sequence: a token sees those of its own.
-struct SameDocument {
-  Kokkos::View<int const**> ids;  // (batch, token)
-  template <class T>
-  KOKKOS_FUNCTION T operator()(T s, int b, int, int i, int j) const {
-    return ids(b, i) == ids(b, j) ? s : -Kokkos::Experimental::infinity_v<T>;
+/// The first keys, a prompt, are seen by every query, the others by queries at or behind them.
+struct Prompt {
+  int length, offset;  // offset = keys - queries: the last query is that of the last key
+  KOKKOS_FUNCTION bool operator()(int, int, int i, int j) const { return j < length || j <= i + offset; }
+  KOKKOS_FUNCTION mask::Keys keys(int, int, int, int i_end) const {  // of queries before i_end: no others are read
+    return {0, i_end + offset > length ? i_end + offset : length};
   }
 };
 
 void windowed(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int width) {
   attention(exec, o, q, k, v, {.causal = true, .window_left = width - 1});  // its own key is one of them
 }
+/// A token sees those of its own document up to itself. The table is good for every layer of a model.
 void documents(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<int const**> ids) {
-  attention(exec, o, q, k, v, {.causal = true}, SameDocument{ids});
+  auto const same = mask::consecutive_documents(ids);
+  auto const plan = attention_plan(exec, o, q, k, v, {.causal = true}, score::Identity{}, same);
+  mask::TableShape const shape{.queries = q.extent_int(2), .keys = k.extent_int(2), .batches = ids.extent_int(0)};
+  Kokkos::View<int*> const storage("table", mask::table_size(plan, shape));
+  auto const table = mask::table(exec, same, plan, shape, storage);
+  attention(exec, o, q, k, v, {.causal = true}, score::Identity{}, table);
+}
+void prompted(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int length) {
+  attention(exec, o, q, k, v, {}, score::Identity{}, Prompt{length, k.extent_int(2) - q.extent_int(2)});
 }
 void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float*> slopes) {
   attention(exec, o, q, k, v, {.causal = true}, score::alibi(slopes, k.extent_int(2) - q.extent_int(2)));
@@ -119,6 +128,9 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   documents(exec, x.o, x.q, x.k, x.v, ids);
   auto const id = [&](int b, int j) { return ids_h[std::size_t(b) * z.keys + j]; };
   x.check([&](int b, int i, int j) { return x.causal(i, j) && id(b, i) == id(b, j); }, unchanged);
+
+  prompted(exec, x.o, x.q, x.k, x.v, 20);
+  x.check([&](int, int i, int j) { return j < 20 || x.causal(i, j); }, unchanged);
 
   Kokkos::View<float*> const slopes("slopes", z.heads);
   std::vector<float> const slopes_h = {0.5f, 0.25f, 0.125f, 0.0625f};

@@ -40,11 +40,24 @@ inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !
 template <class T>
 inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
 
-/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
+/// Beside the scores of long tiles, and in teams of three consumers, a mask's functor has too few registers.
 template <class Exec, class T, class F>
-void visit_bulk_attention(AttentionProblem const& p, F const& f) {
+void visit_masked_attention(AttentionProblem const& p, F const& f) {
+  if (p.q.rows <= 64 || p.pages.present())
+    visit_features(attention_features(p),
+                   [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
+  else if (attention_features(p) <= 64)
+    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
+  else if (attention_features(p) <= 128)
+    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
+  else
+    f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
+}
+
+template <class Exec, class T, class F>
+void visit_maskless_attention(AttentionProblem const& p, F const& f) {
   std::int64_t const keys = p.keys_in_sight();
-  bool const edges = p.grows() || p.ranged();  // tiles that are half empty
+  bool const edges = p.grows() || p.windowed();  // tiles that are half empty
   bool const long_rows = keys >= (edges ? attention_long_causal_from : attention_long_from);
   if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
@@ -59,6 +72,15 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
+}
+
+/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
+template <class Exec, class T, class Mask, class F>
+void visit_bulk_attention(AttentionProblem const& p, F const& f) {
+  if constexpr (std::is_same_v<Mask, mask::All>)
+    visit_maskless_attention<Exec, T>(p, f);
+  else
+    visit_masked_attention<Exec, T>(p, f);
 }
 
 /// The parts of the keys: as many as asked for, else as the shape and the machine suggest and the workspace holds.
@@ -168,7 +190,7 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
       throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
-        visit_bulk_attention<Exec, bf16_t>(p, [&](auto atoms) {  // as for fp16
+        visit_bulk_attention<Exec, bf16_t, Mask>(p, [&](auto atoms) {  // as for fp16
           plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, options, AttentionAlgorithm::hopper, reason);
         });
       return plan;
