@@ -306,6 +306,50 @@ struct TileCopy {
   }
 };
 
+/// The copy of a tile of lines in packs of 16 bytes, which is all it can do: of a matrix whose rows are contiguous,
+/// with address and strides in multiples of 16 bytes. A pack that hangs over an edge is read as far as the matrix goes.
+template <class Element, int Threads>
+struct PackCopy {
+  static constexpr int size = static_cast<int>(sizeof(Element)), pack = 16 / size;
+  int thread;
+
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to) const {
+    (*this)(source, plane, row, col, to, source.m.rows);
+  }
+  /// Rows from row_end on become zero.
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to, std::int64_t row_end) const {
+    constexpr int at_once = Threads / Tile::packs;  // lines
+    static_assert(Threads % Tile::packs == 0 && Tile::lines % at_once == 0 && at_once % 8 == 0,
+                  "the swizzle of a thread's lines is that of the first");
+    MatrixStack const& m = source.m;
+    int const line = thread / Tile::packs, c = thread % Tile::packs;
+    std::int64_t const rows = (row_end < m.rows ? row_end : m.rows) - row, cols = m.cols - col;
+    Element const* next =
+        static_cast<Element const*>(m.data) + m.offset(plane, row, col) + line * m.row_stride + c * pack;
+    std::uint32_t to_pack = ptx::shared_address(to.v) + Tile::place(line, c);
+    std::int64_t const jump = at_once * m.row_stride;
+    if (rows >= Tile::lines && cols >= Tile::cols) {
+#pragma unroll
+      for (int i = 0; i < Tile::lines; i += at_once) {
+        ptx::copy_async<16>(to_pack + i * Tile::pitch, next);
+        next += jump;
+      }
+    } else {
+      int const held = cols - c * pack < pack ? static_cast<int>(cols - c * pack) : pack, inside = held > 0 ? held : 0;
+#pragma unroll 2
+      for (int i = line; i < Tile::lines; i += at_once) {
+        ptx::copy_async_part(to_pack, next, i < rows ? inside * size : 0);
+        to_pack += at_once * Tile::pitch;
+        next += jump;
+      }
+    }
+  }
+};
+
 }  // namespace tessera::detail::async
 
 #endif

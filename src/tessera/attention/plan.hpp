@@ -29,9 +29,9 @@ void visit_features(std::int64_t features, F const& f) {
 
 inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.cols > p.v.cols ? p.q.cols : p.v.cols; }
 
-/// The element types that the bulk pipeline attends over.
+/// The element types that the pipelines of asynchronous copies attend over.
 template <class T>
-inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
+inline constexpr bool pipelines_attend = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
 template <class Exec, class T, class F>
@@ -47,6 +47,23 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
+}
+
+/// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the one to be
+/// preferred first. On an H200, of full attention over 4096 keys (TFLOP/s): D 128, 358 and 323; D 256, 286 and 263. The
+/// others are for devices that have not the scratch for them.
+template <class Exec, class T, class F>
+void each_async_attention(std::int64_t features, F const& f) {
+  if (features <= 64) {
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 64, 4, 2, 3>>{});
+  } else if (features <= 128) {
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 2>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 8, 2, 1>>{});
+  } else {
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 8, 1, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 48, 8, 1, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 16, 8, 1, 1>>{});
+  }
 }
 
 template <class Atoms, class Score, class Exec>
@@ -94,15 +111,53 @@ char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p)
     return bulk_attention_operands(exec, p);
 }
 
+/// Why the pipeline of asynchronous copies cannot run this problem; nullptr when it can, if it has the scratch.
+template <class Exec, class Compute>
+char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p) {
+  if constexpr (!has_async_pipeline<Exec>) {
+    return "tensor_core needs the CUDA backend";
+  } else {
+    if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
+    if (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16) return "tensor_core takes Q, K and V of bf16 or of fp16";
+    for (MatrixStack const* m : {&p.q, &p.k, &p.v})
+      if (m->col_stride != 1 || !bulk_copyable(*m))
+        return "tensor_core wants contiguous features of Q, K and V, and pointers and strides in multiples of 16 bytes";
+    if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+    return nullptr;
+  }
+}
+
+/// The first configuration of which as many teams as it wants fit a multiprocessor, else the first of which one does;
+/// none: the plan's algorithm stays automatic.
+template <class Score, class Exec>
+AttentionPlan plan_attention_async(Exec const& exec, AttentionProblem const& p, char const* reason) {
+  AttentionPlan plan;
+  std::size_t const room = Machine<Exec>::scratch_limit(exec);
+  bool chosen = false;
+  each_async_attention<Exec, bf16_t>(attention_features(p), [&](auto atoms) {  // as for fp16
+    using Atoms = decltype(atoms);
+    AttentionPlan const candidate = describe_attention<Atoms, Score>(exec, p, AttentionAlgorithm::tensor_core, reason);
+    bool const fits = candidate.scratch_bytes * Atoms::teams_at_once <= room;
+    if (!chosen && (fits || (plan.algorithm == AttentionAlgorithm::automatic && candidate.scratch_bytes <= room)))
+      plan = candidate;
+    chosen = chosen || fits;
+  });
+  return plan;
+}
+
 template <class Exec, class Compute, class Score>
 AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options) {
-  char const* reason = options.algorithm == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
+  AttentionAlgorithm wanted = options.algorithm;
+  char const* reason = wanted == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
+  auto const refuse = [&](char const* obstacle) {
+    if (obstacle != nullptr && options.algorithm == wanted && !options.allow_fallback)
+      throw Error(ErrorCode::unsupported,
+                  std::string("tessera::attention: algorithm ") + name(wanted) + " cannot run: " + obstacle);
+  };
   AttentionPlan plan;
-  if (options.algorithm != AttentionAlgorithm::tiled) {
+  if (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) {
     char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score>(exec, p);
-    bool const asked = options.algorithm == AttentionAlgorithm::hopper;
-    if (asked && obstacle != nullptr && !options.allow_fallback)
-      throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
+    if (wanted == AttentionAlgorithm::hopper) refuse(obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
         visit_bulk_attention<Exec, bf16_t>(p, [&](auto atoms) {  // as for fp16
@@ -110,7 +165,20 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
         });
       return plan;
     }
-    if (asked || has_bulk_pipeline<Exec>) reason = obstacle;
+    if (has_bulk_pipeline<Exec> || wanted == AttentionAlgorithm::hopper) reason = obstacle;
+    wanted = AttentionAlgorithm::tensor_core;
+  }
+  if (wanted == AttentionAlgorithm::tensor_core) {
+    char const* obstacle = async_attention_obstacle<Exec, Compute>(exec, p);
+    if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
+      if (obstacle == nullptr) {
+        plan = plan_attention_async<Score>(exec, p, reason);
+        if (plan.algorithm == wanted) return plan;
+        obstacle = "tensor_core needs more scratch than this device gives a team";
+      }
+    }
+    refuse(obstacle);
+    if (options.algorithm == wanted || (has_async_pipeline<Exec> && !has_bulk_pipeline<Exec>)) reason = obstacle;
   }
   visit_features(attention_features(p), [&](auto d) {
     plan =

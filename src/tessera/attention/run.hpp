@@ -29,15 +29,29 @@ void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const
   });
 }
 
+/// The pipeline of asynchronous copies, likewise.
+template <class Exec, class T, class Score>
+void run_attention_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p,
+                         [[maybe_unused]] AttentionPlan const& plan, [[maybe_unused]] Score const& score) {
+  if constexpr (has_async_pipeline<Exec>)
+    each_async_attention<Exec, T>(attention_features(p), [&](auto atoms) {
+      using Atoms = decltype(atoms);
+      if (Atoms::BM == plan.tile_queries && Atoms::BN == plan.tile_keys)
+        run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+    });
+}
+
 /// Runs what the plan says for Q of T. O has elements.
 template <class Exec, class T, class Compute, class Score>
 void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> &&
+    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
                   (std::is_same_v<Score, score::Identity> || compiles_bulk_kernels))
       run_attention_bulk<Exec, T>(exec, p, score);
     return;
   }
+  if constexpr (pipelines_attend<T>)
+    if (plan.algorithm == AttentionAlgorithm::tensor_core) return run_attention_async<Exec, T>(exec, p, plan, score);
   visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score); });
 }
 
@@ -62,6 +76,14 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 #define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
+
+#define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T)                                                        \
+  EXTERN template void run_attention_async<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
+                                                                     AttentionPlan const&, score::Identity const&);
+#define TESSERA_ATTENTION_ASYNC_BF16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_ATTENTION_ASYNC_FP16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16, extern)
 
 }  // namespace tessera::detail
 
