@@ -262,7 +262,7 @@ struct RowAtoms : Sizes {
     /// ones `ahead` products before they are needed.
     template <int K, int M, int N>
     __device__ __forceinline__ static void product(Accumulator<M, N>& acc) {
-      constexpr int rows = Accumulator<M, N>::rows, pairs = N / 16, steps = K / 16, count = steps * pairs, ahead = 2;
+      constexpr int rows = Accumulator<M, N>::rows, pairs = N / 16, steps = K / 16, count = steps * pairs, ahead = 1;
       std::uint32_t left[2][rows][4], right[ahead + 1][4];
       auto const load_left = [&](int k, int i) { load_fragment<false, Left<M, K>>(left[k % 2][i], acc.left_at, i, k); };
       auto const load_right = [&](int i) {

@@ -323,27 +323,26 @@ struct PackCopy {
   __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                              Tile& to, std::int64_t row_end) const {
     constexpr int at_once = Threads / Tile::packs;  // lines
-    static_assert(Threads % Tile::packs == 0 && Tile::lines % at_once == 0 && at_once % 8 == 0,
-                  "the swizzle of a thread's lines is that of the first");
+    static_assert(Threads % Tile::packs == 0 && Tile::lines % at_once == 0 && Tile::lines % 8 == 0);
     MatrixStack const& m = source.m;
     int const line = thread / Tile::packs, c = thread % Tile::packs;
     std::int64_t const rows = (row_end < m.rows ? row_end : m.rows) - row, cols = m.cols - col;
     Element const* next =
         static_cast<Element const*>(m.data) + m.offset(plane, row, col) + line * m.row_stride + c * pack;
-    std::uint32_t to_pack = ptx::shared_address(to.v) + Tile::place(line, c);
+    std::uint32_t const to_tile = ptx::shared_address(to.v);
     std::int64_t const jump = at_once * m.row_stride;
     if (rows >= Tile::lines && cols >= Tile::cols) {
 #pragma unroll
       for (int i = 0; i < Tile::lines; i += at_once) {
-        ptx::copy_async<16>(to_pack + i * Tile::pitch, next);
+        // The swizzle goes by groups of eight lines.
+        ptx::copy_async<16>(to_tile + Tile::place(line + i % 8, c) + i / 8 * 8 * Tile::pitch, next);
         next += jump;
       }
     } else {
       int const held = cols - c * pack < pack ? static_cast<int>(cols - c * pack) : pack, inside = held > 0 ? held : 0;
 #pragma unroll 2
       for (int i = line; i < Tile::lines; i += at_once) {
-        ptx::copy_async_part(to_pack, next, i < rows ? inside * size : 0);
-        to_pack += at_once * Tile::pitch;
+        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside * size : 0);
         next += jump;
       }
     }

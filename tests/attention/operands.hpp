@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_TESTS_ATTENTION_OPERANDS_HPP
+#define TESSERA_TESTS_ATTENTION_OPERANDS_HPP
+
+#include <tessera/attention.hpp>
+
+#include "reference/attention.hpp"
+
+namespace tessera::test {
+
+inline constexpr auto everything = [](int, int, int) { return true; };
+inline constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
+
+/// Random Q, K and V of a shape, on the host and as Views, and poisoned outputs.
+template <class Exec, class T, class TO = T>
+struct Operands {
+  AttentionShape z;
+  std::vector<T> q, k, v;
+  ViewOf<Exec, T****> qv, kv, vv;
+  ViewOf<Exec, TO****> ov;
+  ViewOf<Exec, std::conditional_t<std::is_same_v<T, double>, double, float>***> lse;
+
+  explicit Operands(AttentionShape shape, unsigned seed = 1)
+      : z(shape),
+        q(uniform<T>(std::size_t(z.batch) * z.heads * z.queries * z.d, seed, -2, 2)),
+        k(uniform<T>(std::size_t(z.batch) * z.kv_heads * z.keys * z.d, seed + 1, -2, 2)),
+        v(uniform<T>(std::size_t(z.batch) * z.kv_heads * z.keys * z.d_v, seed + 2)),
+        qv("Q", z.batch, z.heads, z.queries, z.d),
+        kv("K", z.batch, z.kv_heads, z.keys, z.d),
+        vv("V", z.batch, z.kv_heads, z.keys, z.d_v),
+        ov("O", z.batch, z.heads, z.queries, z.d_v),
+        lse("LSE", z.batch, z.heads, z.queries) {
+    fill(qv, q);
+    fill(kv, k);
+    fill(vv, v);
+    poison(ov);
+    poison(lse);
+  }
+  AttentionOptions options() const {
+    AttentionOptions o;
+    if constexpr (std::is_same_v<T, double>)
+      o.lse_fp64 = lse;
+    else
+      o.lse = lse;
+    return o;
+  }
+  double scale() const { return 1 / std::sqrt(double(z.d)); }
+  template <class Visible, class Score>
+  void check(Visible const& visible, Score const& score, double factor) const {
+    using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    // Only 16-bit paths round weights, and only on some machines; the bound covers them.
+    double const u_p = sizeof(T) == 2 ? 2 * unit_roundoff<T>() : 0;
+    auto const r = attention_reference(z, q, k, v, factor, visible, score, unit_roundoff<Compute>(), u_p);
+    check_attention(r, values(ov));
+    check_lse(r, values(lse));
+  }
+};
+
+}  // namespace tessera::test
+
+#endif
