@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE_DEFINE("every tile of tensor_core gives the same", Exec, tile
       detail::each_async_attention<Exec, bf16_t>(d, [&](auto atoms) {
         using Atoms = decltype(atoms);
         CAPTURE(Atoms::BM);
-        CAPTURE(Atoms::BN);
+        CAPTURE(Atoms::depth);
         auto const plan = detail::describe_attention<Atoms, score::Identity>(Exec{}, p, options.algorithm, "");
         if (plan.scratch_bytes > detail::Machine<Exec>::scratch_limit(Exec{})) return;
         poison(x.ov), poison(x.lse);

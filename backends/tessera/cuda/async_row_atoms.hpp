@@ -89,7 +89,8 @@ struct RowAtoms : Sizes {
     int thread;
     void* ring;  // of stages: free when the last of them has been multiplied
 
-    __device__ __forceinline__ int lane() const { return thread % 32; }
+    /// Asked for anew: what depends on it is not kept over the products, which need all registers.
+    __device__ __forceinline__ static int lane() { return ptx::lane(); }
     template <int M>
     __device__ __forceinline__ int row() const {
       return thread / 32 * (M / warps);
@@ -101,8 +102,8 @@ struct RowAtoms : Sizes {
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
       static_assert(K == Sizes::D, "what is waited for must know how long it is");
-      acc.left_at = fragment_origin<false>(a, row<M>(), ptx::anew(lane()), false);
-      acc.right_at = fragment_origin<false>(b, 0, ptx::anew(lane()), true);
+      acc.left_at = fragment_origin<false>(a, row<M>(), lane(), false);
+      acc.right_at = fragment_origin<false>(b, 0, lane(), true);
       acc.adds = add;
       acc.pending = true;
     }
@@ -118,7 +119,7 @@ struct RowAtoms : Sizes {
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
                                              Accumulator<M, N>& acc, bool) const {
       constexpr int pairs = N / 16, count = K / 16 * pairs, ahead = 3;
-      std::uint32_t const at = fragment_origin<true>(b, 0, ptx::anew(lane()), true);
+      std::uint32_t const at = fragment_origin<true>(b, 0, lane(), true);
       std::uint32_t right[ahead + 1][4];
       auto const load = [&](int i) {
         load_fragment<true, RightTransposed<K, N>>(right[i % (ahead + 1)], at, i % pairs, i / pairs);

@@ -294,7 +294,7 @@ struct TileCopy {
     } else {
 #pragma unroll 1
       for (int j = 0; j < Tile::cols; j += P::cols)
-#pragma unroll 2
+#pragma unroll 1
         for (int i = 0; i < Tile::lines; i += P::lines) copy_element(part, l + i, c + j, to);
     }
   }
@@ -340,7 +340,7 @@ struct PackCopy {
       }
     } else {
       int const held = cols - c * pack < pack ? static_cast<int>(cols - c * pack) : pack, inside = held > 0 ? held : 0;
-#pragma unroll 2
+#pragma unroll 1
       for (int i = line; i < Tile::lines; i += at_once) {
         ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside * size : 0);
         next += jump;

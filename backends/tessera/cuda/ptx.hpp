@@ -32,6 +32,13 @@ __device__ __forceinline__ int lane() {
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(n));
   return n;
 }
+/// This thread's place in a team of whole warps, likewise.
+__device__ __forceinline__ int thread() {
+  int lane, warp;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(lane));
+  asm volatile("mov.u32 %0, %%tid.y;" : "=r"(warp));
+  return warp * 32 + lane;
+}
 /// True in one lane of a whole warp. Of a branch on it the compiler knows that no other lane takes it.
 __device__ __forceinline__ bool elect_one() {
   std::uint32_t elected;

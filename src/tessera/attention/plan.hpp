@@ -49,20 +49,20 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
 }
 
-/// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the one to be
-/// preferred first. On an H200, of full attention over 4096 keys (TFLOP/s): D 128, 358 and 323; D 256, 286 and 263. The
-/// others are for devices that have not the scratch for them.
+/// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the preferred one
+/// first, the others for devices with less scratch. On an H200, full, 4096 keys (TFLOP/s): of D 64, 128 keys a step
+/// 315, 64 keys and three teams 304; of D 128, two stages 359, one 342, tiles of 256 queries 323; of D 256, 64 queries
+/// 305, 128 in one team 287.
 template <class Exec, class T, class F>
 void each_async_attention(std::int64_t features, F const& f) {
   if (features <= 64) {
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 64, 4, 2, 3>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 112, 4, 2, 1>>{});
   } else if (features <= 128) {
     f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 2>>{});
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 8, 2, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 1>>{});
   } else {
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 8, 1, 1>>{});
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 48, 8, 1, 1>>{});
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 16, 8, 1, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 4, 1, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 8, 1, 1, 1>>{});
   }
 }
 

@@ -36,8 +36,9 @@ void run_attention_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] Att
   if constexpr (has_async_pipeline<Exec>)
     each_async_attention<Exec, T>(attention_features(p), [&](auto atoms) {
       using Atoms = decltype(atoms);
-      if (Atoms::BM == plan.tile_queries && Atoms::BN == plan.tile_keys)
-        run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score>(p, score));
+      using Kernel = AttentionKernel<Atoms, Score>;
+      if (scratch_of<Atoms, Exec, Kernel>() == plan.scratch_bytes)  // which differs between them
+        run_tiles<Atoms>("tessera::attention", exec, Kernel(p, score));
     });
 }
 
