@@ -41,6 +41,9 @@ template <class Exec>
 inline constexpr bool has_async_pipeline = AsyncPipeline<Exec>::available;
 template <class Exec, class Element, class Sizes>
 using AsyncAtoms = typename AsyncPipeline<Exec>::template Atoms<Element, Sizes>;
+/// The same for kernels that work on rows between two products.
+template <class Exec, class Element, class Sizes>
+using AsyncRowAtoms = typename AsyncPipeline<Exec>::template RowAtoms<Element, Sizes>;
 
 /// Whether the source at hand is compiled for the bulk pipeline's instructions: then a functor of the caller's can be
 /// part of it.

@@ -10,9 +10,10 @@
 namespace tessera {
 
 enum class AttentionAlgorithm : std::uint8_t {
-  automatic,  ///< the fastest that can run the problem here
-  tiled,      ///< tiles through team scratch, register tiles; a SIMD micro-kernel on a CPU
-  hopper,     ///< asynchronous bulk copies and warpgroup products, warp-specialised (sm_90a; bf16 and fp16)
+  automatic,    ///< the fastest that can run the problem here
+  tiled,        ///< tiles through team scratch, register tiles; a SIMD micro-kernel on a CPU
+  tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up; bf16 and fp16)
+  hopper,       ///< asynchronous bulk copies and warpgroup products, warp-specialised (sm_90a; bf16 and fp16)
 };
 
 /// "tiled"

@@ -12,6 +12,8 @@ char const* name(AttentionAlgorithm algorithm) {
       return "automatic";
     case AttentionAlgorithm::tiled:
       return "tiled";
+    case AttentionAlgorithm::tensor_core:
+      return "tensor_core";
     case AttentionAlgorithm::hopper:
       return "hopper";
   }

@@ -12,11 +12,13 @@ namespace tessera::test {
 inline constexpr auto everything = [](int, int, int) { return true; };
 inline constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
 
-template <class Exec, class T>
+/// Random Q, K and V of a shape, on the host and as Views, and poisoned outputs.
+template <class Exec, class T, class TO = T>
 struct Operands {
   AttentionShape z;
   std::vector<T> q, k, v;
-  ViewOf<Exec, T****> qv, kv, vv, ov;
+  ViewOf<Exec, T****> qv, kv, vv;
+  ViewOf<Exec, TO****> ov;
   ViewOf<Exec, std::conditional_t<std::is_same_v<T, double>, double, float>***> lse;
 
   explicit Operands(AttentionShape shape, unsigned seed = 1)

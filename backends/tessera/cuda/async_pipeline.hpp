@@ -5,12 +5,13 @@
 
 #include <Kokkos_Core.hpp>
 #include <tessera/cuda/async_atoms.hpp>
+#include <tessera/cuda/async_rings.hpp>
 #include <tessera/cuda/launch.hpp>
 
 // Ampere's pipeline: every warp runs the body; loads run up to `depth` - 1 steps ahead as asynchronous copies, issued
 // among the products of a step. One barrier a step says both that a stage has landed and that the one before it is
-// free. One stream so far: copies complete in the order of their groups. Fragments take their scratch from the ring,
-// when it is no longer used.
+// free. One stream: for several there is async_rings.hpp. Copies complete in the order of their groups. Fragments take
+// their scratch from the ring, when it is no longer used.
 namespace tessera::detail::async {
 
 template <class Kernel, class Atoms, class Stage, bool AllWhole>
@@ -86,9 +87,6 @@ struct CopyingMath : Atoms::Math {
   }
 };
 
-template <class Kernel, class Atoms, class Inputs, bool AllWhole = false>
-struct Pipeline;
-
 /// A team a tile.
 template <class Kernel, class Atoms, class Stage, bool AllWhole>
 struct Pipeline<Kernel, Atoms, Streams<Stage>, AllWhole> {
@@ -120,6 +118,8 @@ struct AsyncPipeline<Kokkos::Cuda> {
   static constexpr bool available = true;
   template <class Element, class Sizes>
   using Atoms = async::Atoms<Element, Sizes>;
+  template <class Element, class Sizes>
+  using RowAtoms = async::RowAtoms<Element, Sizes>;
   template <class Atoms, class Kernel>
   using Pipeline = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
 
@@ -128,14 +128,16 @@ struct AsyncPipeline<Kokkos::Cuda> {
   }
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
-    using General = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
-    using Whole = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, true>;
-    if (kernel.whole_tiles)
-      launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), Whole::scratch_bytes,
-                                                        Whole{kernel});
-    else
-      launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), General::scratch_bytes,
-                                                        General{kernel});
+    if constexpr (requires { kernel.whole_tiles; })
+      if (kernel.whole_tiles)
+        return start<Atoms>(label, exec, kernel, async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, true>{kernel});
+    start<Atoms>(label, exec, kernel, Pipeline<Atoms, Kernel>{kernel});
+  }
+
+ private:
+  template <class Atoms, class Kernel, class Functor>
+  static void start(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel, Functor const& functor) {
+    launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, kernel.tiles(), Functor::scratch_bytes, functor);
   }
 };
 

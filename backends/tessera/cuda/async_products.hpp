@@ -48,6 +48,25 @@ struct MatrixShare {
   __device__ __forceinline__ static int row_of(int line) { return line; }
 };
 
+/// The place in a tile of this lane's line for a load of the 16 rows of a factor from `first` on, 32 bytes of K.
+/// `low_k_first`: of the four matrices, those of lower k come first; else those of lower rows. `Across`: the tile's
+/// lines are the k of a factor of 16 bits.
+template <bool Across, class Tile>
+__device__ __forceinline__ std::uint32_t fragment_origin(Tile const& tile, int first, int lane, bool low_k_first) {
+  int const row = (low_k_first ? lane / 16 : lane / 8 % 2) * 8, k = low_k_first ? lane / 8 % 2 : lane / 16;
+  return ptx::shared_address(tile.v) + static_cast<std::uint32_t>(Across
+                                                                      ? Tile::place(k * 8 + lane % 8, (first + row) / 8)
+                                                                      : Tile::place(first + row + lane % 8, k));
+}
+/// The fragment that lies 16 * rows16 rows and 32 * k bytes of K behind that.
+template <bool Across, class Tile>
+__device__ __forceinline__ void load_fragment(std::uint32_t (&v)[4], std::uint32_t at, int rows16, int k) {
+  if constexpr (Across)  // 16 rows are two packs, a step is 16 lines
+    ptx::load_matrix_x4_transposed(v, (at ^ (rows16 * 32)) + k * 16 * Tile::pitch);
+  else
+    ptx::load_matrix_x4(v, (at ^ (k * 32)) + rows16 * 16 * Tile::pitch);
+}
+
 /// Elements of 16 and 8 bits, and fp32 rounded to tf32: 32 bytes of K a step, by matrix loads. 16-bit factors may lie
 /// across.
 template <class Element, class Compute, int M, int N>
@@ -61,30 +80,19 @@ struct TensorProduct : MatrixShare<Compute, M, N> {
     std::uint32_t v[Share::cols / 2][4];
   };
 
-  /// The place in a tile of this lane's line for a load of the 16 rows of a factor from `first` on, 32 bytes of K.
-  /// `low_k_first`: of the four matrices, those of lower k come first; else those of lower rows.
-  template <class Tile>
-  __device__ __forceinline__ static std::uint32_t origin(Tile const& tile, int first, int lane, bool low_k_first) {
-    int const row = (low_k_first ? lane / 16 : lane / 8 % 2) * 8, k = low_k_first ? lane / 8 % 2 : lane / 16;
-    return ptx::shared_address(tile.v) +
-           static_cast<std::uint32_t>(Tile::transposed ? Tile::place(k * 8 + lane % 8, (first + row) / 8)
-                                                       : Tile::place(first + row + lane % 8, k));
-  }
-  template <class Tile>
-  __device__ __forceinline__ static void load(std::uint32_t (&v)[4], std::uint32_t at, int rows16, int k) {
-    if constexpr (Tile::transposed)  // 16 rows are two packs, a step is 16 lines
-      ptx::load_matrix_x4_transposed(v, (at ^ (rows16 * 32)) + k * 16 * Tile::pitch);
-    else
-      ptx::load_matrix_x4(v, (at ^ (k * 32)) + rows16 * 16 * Tile::pitch);
-  }
   template <class Left, class Right>
   struct Loads {
     std::uint32_t left_at, right_at;
     __device__ __forceinline__ Loads(Left const& a, Right const& b, int row, int col, int lane)
-        : left_at(origin(a, row, lane, false)), right_at(origin(b, col, lane, true)) {}
-    __device__ __forceinline__ void left(int k, int i, Lefts& f) const { load<Left>(f.v[i], left_at, i, k); }
+        : left_at(fragment_origin<Left::transposed>(a, row, lane, false)),
+          right_at(fragment_origin<Right::transposed>(b, col, lane, true)) {}
+    __device__ __forceinline__ void left(int k, int i, Lefts& f) const {
+      load_fragment<Left::transposed, Left>(f.v[i], left_at, i, k);
+    }
     static constexpr int rights = Share::cols / 2;
-    __device__ __forceinline__ void right(int k, int j, Rights& f) const { load<Right>(f.v[j], right_at, j, k); }
+    __device__ __forceinline__ void right(int k, int j, Rights& f) const {
+      load_fragment<Right::transposed, Right>(f.v[j], right_at, j, k);
+    }
   };
 
   /// Before the first row.

@@ -294,7 +294,7 @@ struct TileCopy {
     } else {
 #pragma unroll 1
       for (int j = 0; j < Tile::cols; j += P::cols)
-#pragma unroll 2
+#pragma unroll 1
         for (int i = 0; i < Tile::lines; i += P::lines) copy_element(part, l + i, c + j, to);
     }
   }
@@ -303,6 +303,49 @@ struct TileCopy {
     bool const inside = l < part.lines && c < part.cols;
     ptx::copy_async_inside<size>(to.at(l, c),
                                  inside ? part.from + l * part.line_stride + c * part.col_stride : part.from, inside);
+  }
+};
+
+/// The copy of a tile of lines in packs of 16 bytes, which is all it can do: of a matrix whose rows are contiguous,
+/// with address and strides in multiples of 16 bytes. A pack that hangs over an edge is read as far as the matrix goes.
+template <class Element, int Threads>
+struct PackCopy {
+  static constexpr int size = static_cast<int>(sizeof(Element)), pack = 16 / size;
+  int thread;
+
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to) const {
+    (*this)(source, plane, row, col, to, source.m.rows);
+  }
+  /// Rows from row_end on become zero.
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to, std::int64_t row_end) const {
+    constexpr int at_once = Threads / Tile::packs;  // lines
+    static_assert(Threads % Tile::packs == 0 && Tile::lines % at_once == 0 && Tile::lines % 8 == 0);
+    MatrixStack const& m = source.m;
+    int const line = thread / Tile::packs, c = thread % Tile::packs;
+    std::int64_t const rows = (row_end < m.rows ? row_end : m.rows) - row, cols = m.cols - col;
+    Element const* next =
+        static_cast<Element const*>(m.data) + m.offset(plane, row, col) + line * m.row_stride + c * pack;
+    std::uint32_t const to_tile = ptx::shared_address(to.v);
+    std::int64_t const jump = at_once * m.row_stride;
+    if (rows >= Tile::lines && cols >= Tile::cols) {
+#pragma unroll
+      for (int i = 0; i < Tile::lines; i += at_once) {
+        // The swizzle goes by groups of eight lines.
+        ptx::copy_async<16>(to_tile + Tile::place(line + i % 8, c) + i / 8 * 8 * Tile::pitch, next);
+        next += jump;
+      }
+    } else {
+      int const held = cols - c * pack < pack ? static_cast<int>(cols - c * pack) : pack, inside = held > 0 ? held : 0;
+#pragma unroll 1
+      for (int i = line; i < Tile::lines; i += at_once) {
+        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside * size : 0);
+        next += jump;
+      }
+    }
   }
 };
 

@@ -32,6 +32,13 @@ __device__ __forceinline__ int lane() {
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(n));
   return n;
 }
+/// This thread's place in a team of whole warps, likewise.
+__device__ __forceinline__ int thread() {
+  int lane, warp;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(lane));
+  asm volatile("mov.u32 %0, %%tid.y;" : "=r"(warp));
+  return warp * 32 + lane;
+}
 /// True in one lane of a whole warp. Of a branch on it the compiler knows that no other lane takes it.
 __device__ __forceinline__ bool elect_one() {
   std::uint32_t elected;
@@ -225,12 +232,15 @@ __device__ __forceinline__ void store_matrix_x4(std::uint32_t to, std::uint32_t 
 // ---- asynchronous copies of single elements and packs (sm_80): groups of them complete in order
 /// Size bytes: 16, through L2 alone, or 4 or 8.
 template <int Size>
-__device__ __forceinline__ void copy_async(void* to, void const* from) {
+__device__ __forceinline__ void copy_async(std::uint32_t to, void const* from) {
   if constexpr (Size == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(Size)
-                 : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(Size) : "memory");
+}
+template <int Size>
+__device__ __forceinline__ void copy_async(void* to, void const* from) {
+  copy_async<Size>(shared_address(to), from);
 }
 /// The same, or where it is not `inside`, Size zeros and no read; `from` is an address of the operand all the same.
 template <int Size>
@@ -238,6 +248,10 @@ __device__ __forceinline__ void copy_async_inside(void* to, void const* from, bo
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(Size),
                "r"(inside ? Size : 0)
                : "memory");
+}
+/// 16 bytes, of which the first `inside` are read and the others become zero.
+__device__ __forceinline__ void copy_async_part(std::uint32_t to, void const* from, int inside) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside) : "memory");
 }
 /// The same, or nothing, without a branch.
 template <int Size>

@@ -72,6 +72,15 @@ struct AttentionSplitClocks {
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;
 
+/// The pipeline of asynchronous copies, FlashAttention-2's tiles. A warp has `Blocks` blocks of 16 queries: two where
+/// the numerator leaves room for them in registers (at D 128 it takes 128), so that what is read of K and V from
+/// scratch serves twice the products. Of two teams a multiprocessor one multiplies while the other forms exponentials.
+template <int Features, int Keys, int Warps, int Blocks, int Stages, int TeamsAtOnce = 2>
+struct AttentionAsync {
+  static constexpr int BM = 16 * Blocks * Warps, BN = Keys, D = Features, depth = Stages, query_depth = 1;
+  static constexpr int warps = Warps, teams_at_once = TeamsAtOnce;
+};
+
 }  // namespace tessera::detail
 
 #endif

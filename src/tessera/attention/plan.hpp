@@ -36,9 +36,9 @@ inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.c
 template <class Score, class Mask>
 inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
 
-/// The element types that the bulk pipeline attends over.
+/// The element types that the pipelines of asynchronous copies attend over.
 template <class T>
-inline constexpr bool bulk_attends = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
+inline constexpr bool pipelines_attend = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
 
 /// Beside the scores of long tiles, and in teams of three consumers, a mask's functor has too few registers.
 template <class Exec, class T, class F>
@@ -81,6 +81,23 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     visit_maskless_attention<Exec, T>(p, f);
   else
     visit_masked_attention<Exec, T>(p, f);
+}
+
+/// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the preferred one
+/// first, the others for devices with less scratch. On an H200, full, 4096 keys (TFLOP/s): of D 64, 128 keys a step
+/// 315, 64 keys and three teams 304; of D 128, two stages 359, one 342, tiles of 256 queries 323; of D 256, 64 queries
+/// 305, 128 in one team 287.
+template <class Exec, class T, class F>
+void each_async_attention(std::int64_t features, F const& f) {
+  if (features <= 64) {
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 112, 4, 2, 1>>{});
+  } else if (features <= 128) {
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 2>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 1>>{});
+  } else {
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 4, 1, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 8, 1, 1, 1>>{});
+  }
 }
 
 /// The parts of the keys: as many as asked for, else as the shape and the machine suggest and the workspace holds.
@@ -170,7 +187,7 @@ void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const
                 "the mask's table is for tiles of " + size(mask.tile_queries, mask.tile_keys) +
                     ", those that run have " + size(plan.tile_queries, plan.tile_keys));
     check_value(mask.query_tiles == tiles(p.q.rows, plan.tile_queries) &&
-                    mask.key_tiles == tiles(p.k.rows, plan.tile_keys) &&
+                    mask.key_tiles == tiles(p.keys(), plan.tile_keys) &&
                     (mask.batches == 1 || mask.batches == p.q.outer) && (mask.heads == 1 || mask.heads == p.q.inner),
                 op,
                 "the mask's table is for " + size(mask.batches, mask.heads) + " times " +
@@ -179,15 +196,58 @@ void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const
   }
 }
 
+/// Why the pipeline of asynchronous copies cannot run this problem; nullptr when it can, if it has the scratch.
+template <class Exec, class Compute, class Mask>
+char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p) {
+  if constexpr (!has_async_pipeline<Exec>) {
+    return "tensor_core needs the CUDA backend";
+  } else {
+    if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
+    if (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16) return "tensor_core takes Q, K and V of bf16 or of fp16";
+    for (MatrixStack const* m : {&p.q, &p.k, &p.v})
+      if (m->col_stride != 1 || !bulk_copyable(*m))
+        return "tensor_core wants contiguous features of Q, K and V, and pointers and strides in multiples of 16 bytes";
+    if (!std::is_same_v<Mask, mask::All> || p.ranged() || p.pages.present())
+      return "tensor_core takes causal masks and key lengths, but no windows, packed sequences, masks by functors or "
+             "pages";
+    if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+    return nullptr;
+  }
+}
+
+/// The first configuration of which as many teams as it wants fit a multiprocessor, else the first of which one does;
+/// none: the plan's algorithm stays automatic.
+template <class Score, class Exec>
+AttentionPlan plan_attention_async(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options,
+                                   char const* reason) {
+  AttentionPlan plan;
+  std::size_t const room = Machine<Exec>::scratch_limit(exec);
+  bool chosen = false;
+  each_async_attention<Exec, bf16_t>(attention_features(p), [&](auto atoms) {  // as for fp16
+    using Atoms = decltype(atoms);
+    AttentionPlan const candidate =
+        describe_attention<Atoms, Score, mask::All>(exec, p, options, AttentionAlgorithm::tensor_core, reason);
+    bool const fits = candidate.scratch_bytes * Atoms::teams_at_once <= room;
+    if (!chosen && (fits || (plan.algorithm == AttentionAlgorithm::automatic && candidate.scratch_bytes <= room)))
+      plan = candidate;
+    chosen = chosen || fits;
+  });
+  return plan;
+}
+
 template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options) {
-  char const* reason = options.algorithm == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
+  AttentionAlgorithm wanted = options.algorithm;
+  char const* reason = wanted == AttentionAlgorithm::automatic ? "the fastest that runs here" : "asked for";
+  auto const refuse = [&](char const* obstacle) {
+    if (obstacle != nullptr && options.algorithm == wanted && !options.allow_fallback)
+      throw Error(ErrorCode::unsupported,
+                  std::string("tessera::attention: algorithm ") + name(wanted) + " cannot run: " + obstacle);
+  };
   AttentionPlan plan;
-  if (options.algorithm != AttentionAlgorithm::tiled) {
+  if (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) {
     char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score, Mask>(exec, p);
-    bool const asked = options.algorithm == AttentionAlgorithm::hopper;
-    if (asked && obstacle != nullptr && !options.allow_fallback)
-      throw Error(ErrorCode::unsupported, std::string("tessera::attention: algorithm hopper cannot run: ") + obstacle);
+    if (wanted == AttentionAlgorithm::hopper) refuse(obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
         visit_bulk_attention<Exec, bf16_t, Mask>(p, [&](auto atoms) {  // as for fp16
@@ -195,7 +255,20 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
         });
       return plan;
     }
-    if (asked || has_bulk_pipeline<Exec>) reason = obstacle;
+    if (has_bulk_pipeline<Exec> || wanted == AttentionAlgorithm::hopper) reason = obstacle;
+    wanted = AttentionAlgorithm::tensor_core;
+  }
+  if (wanted == AttentionAlgorithm::tensor_core) {
+    char const* obstacle = async_attention_obstacle<Exec, Compute, Mask>(exec, p);
+    if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
+      if (obstacle == nullptr) {
+        plan = plan_attention_async<Score>(exec, p, options, reason);
+        if (plan.algorithm == wanted) return plan;
+        obstacle = "tensor_core needs more scratch than this device gives a team";
+      }
+    }
+    refuse(obstacle);
+    if (options.algorithm == wanted || (has_async_pipeline<Exec> && !has_bulk_pipeline<Exec>)) reason = obstacle;
   }
   visit_features(attention_features(p), [&](auto d) {
     plan = describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score, TiledMask<Mask>>(

@@ -30,18 +30,34 @@ void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const
   });
 }
 
+/// The pipeline of asynchronous copies, likewise.
+template <class Exec, class T, class Score>
+void run_attention_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p,
+                         [[maybe_unused]] AttentionPlan const& plan, [[maybe_unused]] Score const& score) {
+  if constexpr (has_async_pipeline<Exec>)
+    each_async_attention<Exec, T>(attention_features(p), [&](auto atoms) {
+      using Atoms = decltype(atoms);
+      using Kernel = AttentionKernel<Atoms, Score>;
+      if (scratch_of<Atoms, Exec, Kernel>() == plan.scratch_bytes)  // which differs between them
+        run_tiles<Atoms>("tessera::attention", exec, Kernel(p, score, {}));
+    });
+}
+
 /// The kernel that the plan says, for Q of T.
 template <class Exec, class T, class Compute, class Score, class Mask>
 void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && bulk_attends<T> && (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
+    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
+                  (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
       if constexpr (std::is_same_v<Mask, mask::All>)
         if (p.ranged()) return run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
       run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
     }
     return;
   }
+  if constexpr (pipelines_attend<T> && std::is_same_v<Mask, mask::All>)
+    if (plan.algorithm == AttentionAlgorithm::tensor_core) return run_attention_async<Exec, T>(exec, p, plan, score);
   visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score, mask); });
 }
 
@@ -80,6 +96,14 @@ TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
+
+#define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T)                                                        \
+  EXTERN template void run_attention_async<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
+                                                                     AttentionPlan const&, score::Identity const&);
+#define TESSERA_ATTENTION_ASYNC_BF16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_ATTENTION_ASYNC_FP16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16, extern)
 
 }  // namespace tessera::detail
 

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_ASYNC_RINGS_HPP
+#define TESSERA_CUDA_ASYNC_RINGS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <type_traits>
+
+#include <tessera/cuda/async_row_atoms.hpp>
+#include <tessera/cuda/launch.hpp>
+
+// The pipeline of asynchronous copies for three streams: one with a single stage for the whole tile, and two with
+// rings, an early one and a late one, whose step j the body acquires behind the early one's step j + 1. Threads meet at
+// a barrier where their copies have landed: behind it everybody's have, and nobody reads what was multiplied before it.
+//
+// Rings of two stages, one meeting a step, where the late stream's step j is acquired: it has landed, and the early
+// one's step j + 1. The copies of late j + 1 and early j + 2 are begun, and have a whole step to land in.
+//
+// Rings of one stage, two meetings a step. Before the product with early step j: it has landed, late step j - 1 has
+// been multiplied, and late step j is copied under this product. Where early step j is given back: late step j has
+// landed, and early step j + 1 is copied under what is left of the step. So a body multiplies once with a late stage.
+namespace tessera::detail::async {
+
+template <class Stage>
+struct Ring {
+  Stage* stage;
+  int steps;
+
+  __device__ __forceinline__ Stage& at(int step) const { return stage[step % Stage::depth]; }
+};
+
+template <class Kernel, class Atoms, class Once, class Early, class Late>
+struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
+  static constexpr bool single = Late::depth == 1;
+  static_assert(Once::depth == 1 && Late::depth <= 2 && Early::depth == Late::depth);
+  Kernel const& kernel;
+  typename Kernel::Tile const& tile;
+  int step = 0;  // of the early stream: those before have been given back
+
+  __device__ __forceinline__ void begin() const {
+    copy<Once>(0);
+    copy<Early>(0);
+    ptx::copy_async_commit();
+    if constexpr (!single) {
+      copy<Early>(1);
+      copy<Late>(0);
+      ptx::copy_async_commit();
+      meet<1>();
+    }
+  }
+  __device__ __forceinline__ Once const& acquire(Ring<Once> const& ring) const { return *ring.stage; }
+  __device__ __forceinline__ Early const& acquire(Ring<Early> const& ring) const { return ring.at(step); }
+  __device__ __forceinline__ Late const& acquire(Ring<Late> const& ring) const {
+    if constexpr (!single) {
+      meet<0>();
+      copy<Early>(step + 1);
+      copy<Late>(step);
+      ptx::copy_async_commit();
+    }
+    return ring.at(step + 1);  // the step before, in one of two stages
+  }
+  __device__ __forceinline__ void multiplies_early() const {
+    if constexpr (single) {
+      meet<0>();
+      copy<Late>(step);
+      ptx::copy_async_commit();
+    }
+  }
+  template <class Stage>
+  __device__ __forceinline__ void release() {
+    if constexpr (!std::is_same_v<Stage, Early>) return;
+    ++step;
+    if constexpr (single) {
+      meet<0>();
+      copy<Early>(step);
+      ptx::copy_async_commit();
+    }
+  }
+
+ private:
+  /// All groups of copies have landed but the newest Pending.
+  template <int Pending>
+  __device__ __forceinline__ static void meet() {
+    ptx::copy_async_wait<Pending>();
+    ptx::named_sync(0, Atoms::team_threads);
+  }
+  /// A step of a stream, if there is one.
+  template <class Stage>
+  __device__ __forceinline__ void copy(int at) const {
+    Ring<Stage> const& ring = *this;
+    if (at < ring.steps) kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
+  }
+};
+
+/// What a body sees of a stream.
+template <class Rings, class Stage>
+struct RingStream {
+  Rings& rings;
+
+  __device__ __forceinline__ Stage const& acquire() const {
+    return rings.acquire(static_cast<Ring<Stage> const&>(rings));
+  }
+  __device__ __forceinline__ void release() const { rings.template release<Stage>(); }
+};
+
+/// Math whose products of two tiles begin where the threads have met for them.
+template <class Atoms, class Rings>
+struct MeetingMath : Atoms::Math {
+  Rings& rings;
+
+  template <int Pending, class Accumulator>
+  __device__ __forceinline__ void wait_all_but(Accumulator& acc) const {
+    if (acc.pending) rings.multiplies_early();
+    Atoms::Math::template wait_all_but<Pending>(acc);
+  }
+};
+
+template <class Kernel, class Atoms, class Inputs, bool AllWhole = false>
+struct Pipeline;
+
+/// A team a tile.
+template <class Kernel, class Atoms, class Once, class Early, class Late>
+struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, false> {
+  using AllRings = Rings<Kernel, Atoms, Once, Early, Late>;
+  struct Memory {
+    Early early[Early::depth];
+    Late late[Late::depth];
+    Once once;
+  };
+  static constexpr std::size_t scratch_bytes = sizeof(Memory) > Kernel::Held::scratch_bytes
+                                                   ? sizeof(Memory)
+                                                   : Kernel::Held::scratch_bytes;
+  Kernel kernel;
+
+  __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    auto& memory = *static_cast<Memory*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
+    auto const tile = kernel.tile(team.league_rank());
+    AllRings rings{{&memory.once, steps<Once>(tile)},
+                   {memory.early, steps<Early>(tile)},
+                   {memory.late, steps<Late>(tile)},
+                   kernel,
+                   tile};
+    rings.begin();
+    MeetingMath<Atoms, AllRings> math{{team.team_rank() * 32 + static_cast<int>(threadIdx.x), &memory}, rings};
+    RingStream<AllRings, Once> once{rings};
+    RingStream<AllRings, Early> early{rings};
+    RingStream<AllRings, Late> late{rings};
+    kernel.body(math, tile, once, early, late);
+#endif
+  }
+
+ private:
+  template <class Stage>
+  __device__ __forceinline__ int steps(typename Kernel::Tile const& tile) const {
+    return kernel.steps(static_cast<Stage const*>(nullptr), tile);
+  }
+};
+
+}  // namespace tessera::detail::async
+
+#endif

@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_CUDA_ASYNC_ROW_ATOMS_HPP
+#define TESSERA_CUDA_ASYNC_ROW_ATOMS_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/atoms.hpp>
+#include <tessera/cuda/async_products.hpp>
+#include <tessera/cuda/async_tiles.hpp>
+#include <tessera/cuda/lines.hpp>
+#include <tessera/cuda/rounding.hpp>
+
+// Ampere's atoms for kernels that work on rows between two products: every warp has whole rows of the accumulators, in
+// registers, and what it rounds of one is its left factor of the next without a way through memory.
+namespace tessera::detail::async {
+
+template <class Element, class Sizes>
+struct RowAtoms : Sizes {
+  static_assert(sizeof(Element) == 2);
+  using Compute = float;
+  using Sizes::warps;
+  static constexpr bool asynchronous = true, clips_rows = true;
+  static constexpr int team_threads = 32 * warps;
+
+  using Source = async::Source;
+  using Copy = PackCopy<Element, team_threads>;
+  struct Target {
+    MatrixStack m;
+    int at_once;  // elements of a row that can be stored at once
+  };
+
+  template <int M, int K>
+  struct Left : SwizzledTile<Element, M, K> {};  // (M,K)
+  template <int N, int K>
+  struct Right : SwizzledTile<Element, N, K> {};  // (N,K)
+  template <int K, int N>
+  struct RightTransposed : SwizzledTile<Element, K, N> {};  // (K,N)
+
+  template <class Tile>
+  static Source source(MatrixStack const& m) {
+    return {m, true};
+  }
+  template <class>
+  static Target target(MatrixStack const& m) {
+    return {m, stored_at_once(m)};
+  }
+
+  struct Math;
+
+  template <int M, int N>
+  struct Accumulator {
+    static constexpr int rows = M / (16 * warps), cols = N / 8;  // blocks of 16 x 8 a warp has
+    static_assert(rows * 16 * warps == M && N % 16 == 0);
+    Compute r[rows][cols][4];
+    std::uint32_t left_at, right_at;  // fragments' origins of the product that is to come
+    bool pending = false, adds;
+
+    // The store goes through lines of scratch, 16 rows and `width` columns at a time.
+    static constexpr int width = N % 64 == 0 ? 64 : 32, pitch = width + 8;
+    static constexpr std::size_t scratch_bytes = sizeof(Compute) * warps * 16 * pitch;
+    struct Lines {
+      static constexpr int rows = 16;
+      static constexpr bool in_order = true;
+      __device__ __forceinline__ static int place(int line, int col) { return line * pitch + col; }
+      __device__ __forceinline__ static int row(int line) { return line; }
+    };
+    __device__ __forceinline__ explicit Accumulator(Math& math) { math.clear(*this); }
+  };
+  template <int M>
+  struct RowValues {
+    static constexpr int rows = M / (8 * warps);
+    Compute v[rows];  // of the rows this thread has a part in, the same in the four threads that share them
+    __device__ __forceinline__ explicit RowValues(Math&, Compute start = {}) {
+#pragma unroll
+      for (Compute& x : v) x = start;
+    }
+  };
+  template <int M, int K>
+  struct Rounded {
+    static constexpr std::size_t scratch_bytes = 0;
+    static constexpr int rows = M / (16 * warps);
+    std::uint32_t r[rows][K / 16][4];
+    __device__ __forceinline__ explicit Rounded(Math&) {}
+  };
+
+  struct Math {
+    int thread;
+    void* ring;  // of stages: free when the last of them has been multiplied
+
+    /// Asked for anew: what depends on it is not kept over the products, which need all registers.
+    __device__ __forceinline__ static int lane() { return ptx::lane(); }
+    template <int M>
+    __device__ __forceinline__ int row() const {
+      return thread / 32 * (M / warps);
+    }
+
+    /// Begins when it is waited for: until then nothing but two addresses is kept of it. So a product whose left factor
+    /// is in registers goes first, and leaves them to this one's.
+    template <int M, int N, int K>
+    __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
+                                             bool add) const {
+      static_assert(K == Sizes::D, "what is waited for must know how long it is");
+      acc.left_at = fragment_origin<false>(a, row<M>(), lane(), false);
+      acc.right_at = fragment_origin<false>(b, 0, lane(), true);
+      acc.adds = add;
+      acc.pending = true;
+    }
+    template <int Pending, int M, int N>
+    __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
+      if (!acc.pending) return;
+      acc.pending = false;
+      if (!acc.adds) clear(acc);
+      product<Sizes::D>(acc);
+    }
+    /// An accumulator begins as zero, and a tile has one first product: there is nothing to do where none is added to.
+    template <int M, int N, int K>
+    __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
+                                             Accumulator<M, N>& acc, bool) const {
+      constexpr int pairs = N / 16, count = K / 16 * pairs, ahead = 3;
+      std::uint32_t const at = fragment_origin<true>(b, 0, lane(), true);
+      std::uint32_t right[ahead + 1][4];
+      auto const load = [&](int i) {
+        load_fragment<true, RightTransposed<K, N>>(right[i % (ahead + 1)], at, i % pairs, i / pairs);
+      };
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) load(i);
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        if (i + ahead < count) load(i + ahead);
+        multiply_pair(
+            acc, i % pairs, right[i % (ahead + 1)], [&](int p) -> auto const& { return a.r[p][i / pairs]; });
+      }
+    }
+    template <class F>
+    __device__ __forceinline__ void turn(F const& f) const {
+      f();
+    }
+    template <class Acc>
+    __device__ __forceinline__ bool join(Acc&) const {
+      return true;  // a tile has one team
+    }
+
+    template <int M, int N>
+    __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
+      each(acc, [](Compute& x, int, int, int) { x = 0; });
+    }
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
+      int const row0 = row<M>() + lane() / 4, col0 = lane() % 4 * 2;
+      each(acc, [&](Compute& x, int i, int j, int e) { f(x, row0 + i * 16 + e / 2 * 8, col0 + j * 8 + e % 2); });
+    }
+    /// f(element, the row's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
+      each(acc, [&](Compute& x, int i, int, int e) { f(x, rows.v[i * 2 + e / 2]); });
+    }
+    template <class F, int M, class... Rows>
+    __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
+#pragma unroll
+      for (int h = 0; h < RowValues<M>::rows; ++h) f(first.v[h], rest.v[h]...);
+    }
+    template <int M, class F>
+    __device__ __forceinline__ void once_per_row(RowValues<M> const& rows, F const& f) const {
+      if (lane() % 4 == 0)
+#pragma unroll
+        for (int h = 0; h < RowValues<M>::rows; ++h) f(rows.v[h], row<M>() + lane() / 4 + h * 8);
+    }
+    template <int M, int N>
+    __device__ __forceinline__ void row_max(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
+#pragma unroll
+      for (int h = 0; h < RowValues<M>::rows; ++h) {
+        Compute m = rows.v[h];
+#pragma unroll
+        for (auto const& block : acc.r[h / 2]) m = fmaxf(m, fmaxf(block[h % 2 * 2], block[h % 2 * 2 + 1]));
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+        rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+      }
+    }
+    template <int M, int N>
+    __device__ __forceinline__ void row_add_partial(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
+#pragma unroll
+      for (int h = 0; h < RowValues<M>::rows; ++h) {
+        Compute sum = 0;
+#pragma unroll
+        for (auto const& block : acc.r[h / 2]) sum += block[h % 2 * 2] + block[h % 2 * 2 + 1];
+        rows.v[h] += sum;
+      }
+    }
+    template <int M>
+    __device__ __forceinline__ void row_combine(RowValues<M>& rows) const {
+#pragma unroll
+      for (Compute& x : rows.v) {
+        x += __shfl_xor_sync(~0u, x, 1);
+        x += __shfl_xor_sync(~0u, x, 2);
+      }
+    }
+    __device__ __forceinline__ static float exp2(float x) { return ptx::exp2_approximate(x); }
+
+    /// Two blocks of 16 x 8 side by side are a left fragment.
+    template <int M, int K>
+    __device__ __forceinline__ void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
+#pragma unroll
+      for (int i = 0; i < Rounded<M, K>::rows; ++i)
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k)
+#pragma unroll
+          for (int q = 0; q < 4; ++q) {
+            auto const& block = from.r[i][k * 2 + q / 2];
+            to.r[i][k][q] = packed_pair<Element>(block[q % 2 * 2], block[q % 2 * 2 + 1]);
+          }
+    }
+
+    /// Any type, address and strides, through the ring.
+    template <int M, int N>
+    __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                          std::int64_t row0, std::int64_t col0) const {
+      using Acc = Accumulator<M, N>;
+      using Layout = typename Acc::Lines;
+      Compute* const memory = static_cast<Compute*>(ring) + thread / 32 * 16 * Acc::pitch;
+      ptx::named_sync(0, team_threads);  // all warps have read the last stage
+#pragma unroll
+      for (int i = 0; i < Acc::rows; ++i) {
+        WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(memory, target.m, plane, row0 + row<M>() + i * 16,
+                                                                     col0, target.m.rows);
+        lines.template store<N / Acc::width>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto part) {
+          constexpr int blocks = Acc::width / 8;
+#pragma unroll
+          for (int j = 0; j < blocks; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+              *reinterpret_cast<Pair<Compute>*>(memory + Layout::place(lane() / 4 + h * 8, lane() % 4 * 2 + j * 8)) = {
+                  acc.r[i][part * blocks + j][h * 2], acc.r[i][part * blocks + j][h * 2 + 1]};
+        });
+        __syncwarp();  // the lines are read
+      }
+    }
+
+   private:
+    template <int M, int N, class F>
+    __device__ __forceinline__ static void each(Accumulator<M, N>& acc, F const& f) {
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::rows; ++i)
+#pragma unroll
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) f(acc.r[i][j][e], i, j, e);
+    }
+    /// With 16 columns of the right factor.
+    template <int M, int N, class LeftAt>
+    __device__ __forceinline__ static void multiply_pair(Accumulator<M, N>& acc, int pair,
+                                                         std::uint32_t const (&right)[4], LeftAt const& left) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, N>::rows; ++i) {
+          int const p = j == 0 ? i : Accumulator<M, N>::rows - 1 - i;
+          ptx::mma(ScalarTag<Element>{}, acc.r[p][pair * 2 + j], left(p), right[j * 2], right[j * 2 + 1]);
+        }
+    }
+    /// Both factors from the ring: the left fragments of a step of 16 k are on their way during the step before, right
+    /// ones `ahead` products before they are needed.
+    template <int K, int M, int N>
+    __device__ __forceinline__ static void product(Accumulator<M, N>& acc) {
+      constexpr int rows = Accumulator<M, N>::rows, pairs = N / 16, steps = K / 16, count = steps * pairs, ahead = 1;
+      std::uint32_t left[2][rows][4], right[ahead + 1][4];
+      auto const load_left = [&](int k, int i) { load_fragment<false, Left<M, K>>(left[k % 2][i], acc.left_at, i, k); };
+      auto const load_right = [&](int i) {
+        load_fragment<false, Right<N, K>>(right[i % (ahead + 1)], acc.right_at, i % pairs, i / pairs);
+      };
+#pragma unroll
+      for (int i = 0; i < rows; ++i) load_left(0, i);
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) load_right(i);
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        int const k = i / pairs, pair = i % pairs;
+        if (i + ahead < count) load_right(i + ahead);
+        if (k + 1 < steps && pair < rows) load_left(k + 1, pair);
+        multiply_pair(
+            acc, pair, right[i % (ahead + 1)], [&](int p) -> auto const& { return left[k % 2][p]; });
+      }
+    }
+  };
+};
+
+}  // namespace tessera::detail::async
+
+#endif
