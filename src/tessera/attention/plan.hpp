@@ -84,13 +84,13 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
 }
 
 /// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the preferred one
-/// first, the others for devices with less scratch. On an H200, full, 4096 keys (TFLOP/s): of D 64, 128 keys a step
-/// 315, 64 keys and three teams 304; of D 128, two stages 359, one 342, tiles of 256 queries 323; of D 256, 64 queries
-/// 305, 128 in one team 287.
+/// first, the others for devices with less scratch. On an H200, full and causal over 4096 keys (TFLOP/s): of D 64, 96
+/// keys a step 303 and 276, 112 in one stage 296 and 268, 64 and three teams 304 and 276; of D 128, two stages 358 and
+/// 313, one 342 and 301, 256 queries in eight warps 323 and 276; of D 256, four warps 298 and 295, eight 268 and 261.
 template <class Exec, class T, class F>
 void each_async_attention(std::int64_t features, F const& f) {
   if (features <= 64) {
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 112, 4, 2, 1>>{});
+    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 96, 4, 2, 2>>{});
   } else if (features <= 128) {
     f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 2>>{});
     f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 1>>{});
