@@ -24,7 +24,7 @@ struct AttentionPlan {
   int tile_queries = 0, tile_keys = 0, tile_features = 0;  ///< rows of Q a team, keys a step, features padded to
   int team_threads = 1;
   std::size_t scratch_bytes = 0;  ///< team scratch
-  std::int64_t tiles = 0;         ///< tiles of queries over batch and heads
+  std::int64_t tiles = 0;         ///< tiles of queries over batch and heads; of packed sequences some have none
   int concurrency = 1;            ///< multiprocessors or cores
   char const* reason = "";        ///< why this algorithm and, after a fall-back, why not the one asked for
 };
