@@ -139,6 +139,30 @@ def attention_cases(cuda):
                     yield f"attention_fwd/{{}}/{name}/{variant}/{shape}/{implementation}", work, prepare
 
 
+def masked_attention_cases(cuda):
+    """FlexAttention for the variants with masks, which PyTorch's other kernels do not skip; its block mask is made
+    beforehand, as is our table."""
+    if not cuda:
+        return
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    heads, length, d, width = 16, 16384, 128, 1024
+    documents = (512, 1024, 4096, 2048, 1024, 3584, 1024, 3072)
+    triangle = lambda n: n * (n + 1) / 2
+    near = lambda ids: lambda b, h, i, j: (i >= j) & (i - j < width)
+    same = lambda ids: lambda b, h, i, j: (i >= j) & (ids[i] == ids[j])
+    pairs = sum(triangle(n) for n in documents)
+    for variant, visible, mask in (("window1024", triangle(length) - triangle(length - width), near),
+                                   ("packed", pairs, same), ("documents", pairs, same)):
+        def prepare(mask=mask):
+            q, k, v = (random(1, heads, length, d, torch.bfloat16) for _ in range(3))
+            ids = torch.arange(len(documents), device="cuda").repeat_interleave(torch.tensor(documents, device="cuda"))
+            blocks = create_block_mask(mask(ids), None, None, length, length, device="cuda")
+            compiled = torch.compile(flex_attention)
+            return lambda: compiled(q, k, v, block_mask=blocks)
+        shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
+        yield f"attention_fwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 4.0 * heads * visible * d}, prepare
+
+
 def row_cases(cuda):
     def sin2_cos2(x, w, b, r): return torch.sin(x) ** 2 + torch.cos(x) ** 2
     def gelu_bias(x, w, b, r): return F.gelu(x + b)
@@ -189,8 +213,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,rows",
-                        help="gemm, gemm_grouped, attention_fwd, rows")
+    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,masked_attention,rows",
+                        help="gemm, gemm_grouped, attention_fwd, masked_attention, rows")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -202,7 +226,8 @@ def main():
                "torch_cuda": str(torch.version.cuda), "torch_cudnn": str(torch.backends.cudnn.version()),
                "torch_threads": torch.get_num_threads()}
     benchmarks = []
-    families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases, "rows": row_cases}
+    families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases,
+                "masked_attention": masked_attention_cases, "rows": row_cases}
     for family in arguments.only.split(","):
         for name, work, prepare in families[family](cuda):
             name = name.format(backend)

@@ -94,6 +94,13 @@ concept Multiplies = requires(typename A::Math& math, typename A::template Left<
   math.store(acc, target, plane, at, at);    // elements inside the target's matrix
 };
 
+/// Math that stores the rows before a limit of the kernel's.
+template <class A, int M, int N>
+concept StoresRows = requires(typename A::Math& math, typename A::template Accumulator<M, N>& acc,
+                              typename A::Target const& target, Plane plane, std::int64_t at) {
+  math.store(acc, target, plane, at, at, at);  // elements inside the target's matrix, in rows before the last
+};
+
 /// Math for sums of blocks of K, each times a scale a row and a scale for every 64 columns.
 template <class A, int M, int N>
 concept AddsScaled = requires(typename A::Math& math, typename A::template RowValues<M>& rows,

@@ -318,7 +318,7 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///
 /// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
 /// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
-/// anything. Values that only the causal mask or a window hides must be finite: their weight is 0, and 0·∞ is NaN.
+/// anything. Values that a mask hides, but no key length, must be finite: their weight is 0, and 0·∞ is NaN.
 ///
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp

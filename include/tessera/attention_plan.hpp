@@ -25,7 +25,7 @@ struct AttentionPlan {
   int tile_queries = 0, tile_keys = 0, tile_features = 0;  ///< rows of Q a team, keys a step, features padded to
   int team_threads = 1;
   std::size_t scratch_bytes = 0;     ///< team scratch
-  std::int64_t tiles = 0;            ///< tiles of queries over batch and heads
+  std::int64_t tiles = 0;            ///< tiles of queries over batch and heads; of packed sequences some have none
   int concurrency = 1;               ///< multiprocessors or cores
   int splits = 1;                    ///< parts of the keys, each with teams of its own, merged by a kernel that follows
   std::size_t workspace_bytes = 0;   ///< of options.workspace that they take

@@ -93,6 +93,7 @@ struct AttentionKernel {
         ranges(p.ranges()),
         mask(m) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
+    static_assert(!ranged || StoresRows<Atoms, BM, D>);
   }
 
   template <class Rows>
