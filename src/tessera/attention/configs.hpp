@@ -36,6 +36,7 @@ template <int Features, int Keys, int Consumers = 2>
 struct AttentionBulk : BulkSizes {
   static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2;
   static constexpr int query_depth = Features > 64 ? 1 : 2;
+  static constexpr bool one_head_a_tile = true;  // heads together have AttentionFewQueries
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true, staged_store = Features <= 128;
   static constexpr int store_boxes = Features == 128 && Keys > 128 ? 1 : 2;

@@ -22,6 +22,8 @@ struct AttentionKernel {
   static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
   static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
   using Compute = typename Atoms::Compute;
+  /// The rows of a tile may be of several heads; larger tiles are not asked about it at every element.
+  static constexpr bool shares_tiles = !requires { Atoms::one_head_a_tile; };
 
   /// A tile whose sequence is all rows of a plane.
   struct Whole {
@@ -132,7 +134,7 @@ struct AttentionKernel {
       if (!ranged || length < tile.keys) tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
     }
     int const last = tile.query + BM < queries_of(tile) ? tile.query + BM - 1 : queries_of(tile) - 1;
-    int const furthest = together > 0 ? together - 1 : last;
+    int const furthest = shares_tiles && together > 0 ? together - 1 : last;
     if constexpr (ranged) {
       visit(tile, {seen(tile, tile.query).begin, seen(tile, furthest).end}, last + 1);
     } else {
@@ -208,8 +210,9 @@ struct AttentionKernel {
   }
   /// The keys that a query sees. Of heads together, each has its queries from the first on.
   KOKKOS_FORCEINLINE_FUNCTION KeyRange seen(Tile const& t, int query) const {
-    int const own_queries = together > 0 ? together : queries_of(t);
-    if (together > 0) query %= together;
+    bool const shared = shares_tiles && together > 0;
+    int const own_queries = shared ? together : queries_of(t);
+    if (shared) query %= together;
     if constexpr (ranged) return ranges.around(query, own_queries, t.keys);
     int const last = query + 1 + t.keys - own_queries;
     return {0, causal && last < t.keys ? last : t.keys};
@@ -269,7 +272,7 @@ struct AttentionKernel {
         if (t.query + r < queries_of(t) && first_key + c < t.keys)
           x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
       });
-    if (first_key + BN > seen(t, together > 0 ? 0 : t.query).end)
+    if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
       });
