@@ -293,53 +293,6 @@ TEST_CASE("the hopper pipeline takes packed sequences and stores no row of anoth
   Exec{}.fence();
 }
 
-namespace {
-
-/// Asked about every pair, and differs from head to head.
-struct Scattered {
-  KOKKOS_FUNCTION bool operator()(int b, int h, int i, int j) const { return (7 * i + 3 * j + 2 * h + b) % 5 < 2; }
-};
-
-}  // namespace
-
-TEST_CASE("the hopper pipeline asks masks and their tables") {
-  AttentionShape const z{1, 2, 1, 700, 1100, 128, 128};
-  std::vector<int> ids_h(z.keys);
-  for (int j = 0; j < z.keys; ++j) ids_h[j] = j < 600 ? j / 280 : j / 33;
-  ViewOf<Exec, int**> const ids("ids", 1, z.keys), own("ids of queries", 1, z.queries);
-  fill(ids, ids_h), fill(own, std::vector<int>(ids_h.end() - z.queries, ids_h.end()));
-  auto const run = [&](auto const& m, auto const& seen) {
-    for (bool causal : {false, true}) {
-      CAPTURE(causal);
-      ViewOf<Exec, bf16_t****> const q("Q", 1, z.heads, z.queries, z.d), k("K", 1, z.kv_heads, z.keys, z.d),
-          v("V", 1, z.kv_heads, z.keys, z.d), o("O", 1, z.heads, z.queries, z.d);
-      auto const qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2);
-      auto const vh = uniform<bf16_t>(v.size(), 3);
-      fill(q, qh), fill(k, kh), fill(v, vh);
-      AttentionOptions const options{
-          .causal = causal, .algorithm = AttentionAlgorithm::hopper, .allow_fallback = false};
-      auto const r = attention_reference(
-          z, qh, kh, vh, 1 / std::sqrt(double(z.d)),
-          [&](int, int i, int j) { return !causal || j <= i + z.keys - z.queries; },
-          [&](double s, int b, int h, int i, int j) { return seen(b, h, i, j) ? s : -INFINITY; },
-          4 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
-      poison(o);
-      attention(Exec{}, o, q, k, v, options, score::Identity{}, m);
-      check_attention(r, values(o));
-      AttentionPlan const plan = attention_plan(Exec{}, o, q, k, v, options, score::Identity{}, m);
-      mask::TableShape const shape{z.queries, z.keys, 1, z.heads};
-      ViewOf<Exec, int*> const storage("table", mask::table_size(plan, shape));
-      poison(o);
-      attention(Exec{}, o, q, k, v, options, score::Identity{}, mask::table(Exec{}, m, plan, shape, storage));
-      check_attention(r, values(o));
-    }
-  };
-  run(Scattered{}, Scattered{});
-  auto const same = [&](int, int, int i, int j) { return ids_h[i + z.keys - z.queries] == ids_h[j]; };
-  run(mask::documents(own, ids), same);
-  run(mask::consecutive_documents(own, ids), same);
-}
-
 TEST_CASE("the hopper pipeline takes a score functor") {
   AttentionShape const z{1, 2, 1, 150, 200, 128, 128};
   run_case<bf16_t>(
