@@ -210,6 +210,9 @@ TEST_CASE_TEMPLATE_DEFINE("what is wrong with packed sequences is named and noth
                   {.query_starts = starts, .key_starts = starts, .key_lengths = lengths});
       },
       ErrorCode::extent);
+  error_of(
+      [&] { attention(Exec{}, x.ov, x.qv, x.kv, x.vv, {.query_starts = starts, .key_starts = starts, .splits = 2}); },
+      ErrorCode::value);
   ViewOf<Exec, int*> const inside(reinterpret_cast<int*>(x.ov.data()), 2);
   error_of([&] { attention(Exec{}, x.ov, x.qv, x.kv, x.vv, {.query_starts = inside, .key_starts = starts}); },
            ErrorCode::overlap);

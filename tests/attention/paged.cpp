@@ -35,7 +35,9 @@ void run_paged_case(AttentionShape z, int page, std::vector<int> const& lengths,
   options.workspace_bytes = bytes;
   attention(Exec{}, o, q, x.k, x.v, options);
   auto const visible = [&](int b, int i, int j) {
-    return j < lengths[b] && (!options.causal || j <= i + lengths[b] - z.queries);
+    int const own = i + lengths[b] - z.queries;
+    bool const near = !options.window_left || j >= own - *options.window_left;
+    return j < lengths[b] && near && (!options.causal || j <= own);
   };
   double const u_p = sizeof(T) == 2 ? 2 * unit_roundoff<T>() : 0;
   auto const r = attention_reference(z, qh, x.kh, x.vh, 1 / std::sqrt(double(z.d)), visible, unchanged,
@@ -57,6 +59,8 @@ TEST_CASE_TEMPLATE_DEFINE("attention reads keys from pages", Exec, paged_id) {
   run_paged_case<Exec, float>({2, 2, 1, 3, 9, 8, 8}, 1, {9, 4});
   run_paged_case<Exec, fp16_t>({2, 4, 2, 5, 150, 40, 24}, 16, {150, 90}, {.layout = AttentionLayout::bshd});
   run_paged_case<Exec, float>({2, 4, 1, 1, 900, 16, 16}, 64, {900, 130}, {.splits = 5});
+  run_paged_case<Exec, float>({2, 2, 1, 1, 600, 16, 16}, 32, {600, 90}, {.causal = true, .window_left = 150});
+  run_paged_case<Exec, float>({2, 2, 1, 70, 500, 16, 16}, 64, {410, 70}, {.causal = true, .window_left = 99});
 }
 TEST_CASE_TEMPLATE_APPLY(paged_id, Spaces);
 

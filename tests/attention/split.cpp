@@ -11,20 +11,25 @@ namespace {
 
 constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
 
+/// Hides more than half of the pairs, in every head others.
+struct Scattered {
+  KOKKOS_FUNCTION bool operator()(int b, int h, int i, int j) const { return (5 * i + 3 * j + 2 * h + b) % 7 < 3; }
+};
+
 template <class Exec>
 using Workspace = Kokkos::View<unsigned char*, typename Exec::memory_space>;
 
 /// Runs the call with a workspace of just as many bytes as it asks for; what lies behind them stays as it is.
-template <class Exec, class O, class Q, class K, class Score = score::Identity>
-void split_attention(O const& o, Q const& q, K const& k, K const& v, AttentionOptions options,
-                     Score const& score = {}) {
-  std::size_t const bytes = attention_workspace_size(Exec{}, o, q, k, v, options, score), guard = 64;
+template <class Exec, class O, class Q, class K, class Score = score::Identity, class Mask = mask::All>
+void split_attention(O const& o, Q const& q, K const& k, K const& v, AttentionOptions options, Score const& score = {},
+                     Mask const& mask = {}) {
+  std::size_t const bytes = attention_workspace_size(Exec{}, o, q, k, v, options, score, mask), guard = 64;
   Workspace<Exec> const memory("workspace", bytes + guard);
   poison(memory);
   options.workspace = memory.data();
   options.workspace_bytes = bytes;
-  CHECK(attention_plan(Exec{}, o, q, k, v, options, score).splits == std::max(1, options.splits));
-  attention(Exec{}, o, q, k, v, options, score);
+  CHECK(attention_plan(Exec{}, o, q, k, v, options, score, mask).splits == std::max(1, options.splits));
+  attention(Exec{}, o, q, k, v, options, score, mask);
   CHECK(is_poisoned(Kokkos::subview(memory, std::make_pair(bytes, bytes + guard))));
 }
 
@@ -132,6 +137,22 @@ TEST_CASE_TEMPLATE_DEFINE("parts of the keys follow key lengths, scores and layo
     options.window_left = 250;
     split_attention<Exec>(x.o, x.q, x.k, x.v, options);
     x.check([](int, int i, int j) { return j <= i + 530 && j >= i + 280; }, unchanged);
+  }
+  SUBCASE("a mask, and its table") {
+    SplitCase<Exec, float> const x({2, 4, 2, 5, 600, 16, 24});
+    Scattered const mask;
+    auto const seen = [&](int b, int h, int i, int j) { return mask(b, h, i, j); };
+    auto const check = [&](auto const& m) {
+      poison(x.o), poison(x.lse);
+      split_attention<Exec>(x.o, x.q, x.k, x.v, x.options(3), score::Identity{}, m);
+      x.check([](int, int, int) { return true; },
+              [&](double s, int b, int h, int i, int j) { return seen(b, h, i, j) ? s : -INFINITY; });
+    };
+    check(mask);
+    AttentionPlan const plan = attention_plan(Exec{}, x.o, x.q, x.k, x.v, {}, score::Identity{}, mask);
+    mask::TableShape const shape{5, 600, 2, 4};
+    ViewOf<Exec, int*> const storage("table", mask::table_size(plan, shape));
+    check(mask::table(Exec{}, mask, plan, shape, storage));
   }
   SUBCASE("the sequence before the heads, and O of another type") {
     SplitCase<Exec, float> const x({2, 2, 2, 2, 500, 16, 24});
