@@ -17,7 +17,6 @@ std::size_t reduction_workspace(ReduceProblem const& problem) {
 
 // The narrow types are compiled in reduce_narrow.cpp.
 #define TESSERA_INSTANCES(EXTERN, EXEC)                                  \
-  TESSERA_NARROW_REDUCTIONS(extern, EXEC)                                \
   TESSERA_REDUCE_STARTS(EXTERN, EXEC)                                    \
   EXTERN template void run_reduction(EXEC const&, ReduceProblem const&); \
   EXTERN template std::size_t reduction_workspace<EXEC>(ReduceProblem const&);

@@ -118,7 +118,8 @@ TEST_CASE_TEMPLATE_DEFINE("every tile of tensor_core gives the same", Exec, tile
         using Atoms = decltype(atoms);
         CAPTURE(Atoms::BM);
         CAPTURE(Atoms::depth);
-        auto const plan = detail::describe_attention<Atoms, score::Identity>(Exec{}, p, options.algorithm, "");
+        auto const plan =
+            detail::describe_attention<Atoms, score::Identity, mask::All>(Exec{}, p, options, options.algorithm, "");
         if (plan.scratch_bytes > detail::Machine<Exec>::scratch_limit(Exec{})) return;
         poison(x.ov), poison(x.lse);
         detail::run_attention_async<Exec, bf16_t>(Exec{}, p, plan, score::Identity{});
