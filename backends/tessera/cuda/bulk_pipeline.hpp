@@ -241,7 +241,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
         else
           tile = kernel.tile(t);
       }
-    } else {  // a tile kept from round to round is registers that attention's producer does not have
+    } else {  // a tile kept from round to round is registers that a producer of several streams does not have
       for (; t < tiles; t += team.league_size()) f(kernel.tile(t));
     }
   }

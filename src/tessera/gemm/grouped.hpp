@@ -108,6 +108,11 @@ struct GemmGroups {
   }
 };
 
+/// Tiles of `size` over an extent that is read where the kernel runs and may be nothing.
+KOKKOS_INLINE_FUNCTION int group_tile_count(std::int64_t extent, int size) {
+  return extent > 0 ? static_cast<int>((extent + size - 1) / size) : 0;
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ) for each of the groups, a tile of one of them a step of the scheduler.
 template <class Atoms, class Epilogue>
 struct GemmGroupsKernel {
@@ -144,9 +149,10 @@ struct GemmGroupsKernel {
       rest -= here;
       extents = groups.extents(++g);
     }
-    TilePlace const at = TileOrderBy<int>(count(extents.m, BM), count(extents.n, BN))(static_cast<int>(rest));
+    TilePlace const at =
+        TileOrderBy<int>(group_tile_count(extents.m, BM), group_tile_count(extents.n, BN))(static_cast<int>(rest));
     GemmOperands const x = groups.of(g);
-    return {x, g, count(x.a.cols, BK), std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
+    return {x, g, group_tile_count(x.a.cols, BK), std::int64_t(at.row) * BM, std::int64_t(at.col) * BN};
   }
   KOKKOS_FUNCTION int steps(Stage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
@@ -168,11 +174,8 @@ struct GemmGroupsKernel {
   }
 
  private:
-  KOKKOS_FUNCTION static int count(std::int64_t extent, int size) {
-    return extent > 0 ? static_cast<int>((extent + size - 1) / size) : 0;
-  }
   KOKKOS_FUNCTION static std::int64_t tiles(GemmGroups::Extents const& e) {
-    return std::int64_t(count(e.m, BM)) * count(e.n, BN);
+    return std::int64_t(group_tile_count(e.m, BM)) * group_tile_count(e.n, BN);
   }
 };
 

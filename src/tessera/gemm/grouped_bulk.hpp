@@ -129,13 +129,13 @@ struct GemmListKernel {
     std::int64_t sum = 0;
     for (int g = 0; g < groups.count; ++g) {
       GemmGroups::Extents const e = groups.extents(g);
-      sum += std::int64_t(count(e.m, BM)) * count(e.n, BN);
+      sum += std::int64_t(group_tile_count(e.m, BM)) * group_tile_count(e.n, BN);
     }
     return sum;
   }
   KOKKOS_FUNCTION Tile tile(int t) const {
     GemmGroups::Extents const e = groups.extents(0);
-    return tile_after({0, 0, count(e.m, BM), count(e.n, BN), 0, 0, 0}, t);
+    return tile_after({0, 0, group_tile_count(e.m, BM), group_tile_count(e.n, BN), 0, 0, 0}, t);
   }
   /// The same, sought from a tile before it on.
   KOKKOS_FUNCTION Tile tile_after(Tile const& last, int t) const {
@@ -143,11 +143,11 @@ struct GemmListKernel {
     for (int here = tile.tile_rows * tile.tile_cols; t - tile.before >= here; here = tile.tile_rows * tile.tile_cols) {
       tile.before += here;
       GemmGroups::Extents const e = groups.extents(++tile.group);
-      tile.tile_rows = count(e.m, BM);
-      tile.tile_cols = count(e.n, BN);
+      tile.tile_rows = group_tile_count(e.m, BM);
+      tile.tile_cols = group_tile_count(e.n, BN);
     }
     TilePlace const at = TileOrderBy<int>(tile.tile_rows, tile.tile_cols)(t - tile.before);
-    tile.steps = count(groups.list[tile.group].k, BK);
+    tile.steps = group_tile_count(groups.list[tile.group].k, BK);
     tile.row = std::int64_t(at.row) * BM;
     tile.col = std::int64_t(at.col) * BN;
     return tile;
@@ -171,11 +171,6 @@ struct GemmListKernel {
     Plane const plane{0, t.group};  // as the epilogue sees it
     Finish<Compute, Epilogue>(finish, c).template operator()<BM, BN>(math, acc, Atoms::late_target(c), plane, t.row,
                                                                      t.col);
-  }
-
- private:
-  KOKKOS_FUNCTION static int count(std::int64_t extent, int size) {
-    return extent > 0 ? static_cast<int>((extent + size - 1) / size) : 0;
   }
 };
 
