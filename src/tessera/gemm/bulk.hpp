@@ -132,8 +132,9 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, b
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
     return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
   double const a_tile = sum + stored + GemmBulkClocks::combine(tile, slices);
+  double const start = GemmBulkClocks::start + GemmBulkClocks::meeting(tile, cluster);
   // Teams that share tiles are not persistent: every wave begins anew.
-  return slices > 1 ? waves * (GemmBulkClocks::start + a_tile) : GemmBulkClocks::start + waves * a_tile;
+  return slices > 1 ? waves * (start + a_tile) : start + waves * a_tile;
 }
 
 /// The fastest of the candidates among those that the caller allows; rows = 0: none.
