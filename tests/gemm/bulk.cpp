@@ -125,7 +125,7 @@ TEST_CASE("what the copy engine reads where it lies, and what is repacked") {
 TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) ==
         "128x192p over");  // in ping-pong, two teams one above the other
-  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1");
+  CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1 over");
   CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x256/1");
   CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128p beside");
   CHECK(choice(product(Scalar::bf16, 4097, 1280, 5120)) == "128x160p beside");  // two waves, both full
@@ -135,13 +135,13 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
   CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64/1");
   CHECK(choice(product(Scalar::bf16, 1, 8192, 8192)) == "64x64/1");  // the one row is copied, and no more
-  CHECK(choice(product(Scalar::bf16, 4096, 8192, 28672)) == "128x256/1");
+  CHECK(choice(product(Scalar::bf16, 4096, 8192, 28672)) == "128x256/1 over");
   CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x128/3");
 
   // What is promoted takes registers: of 256 columns one half after the other.
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x128/1");
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {.fast_accumulation = true}) == "128x192p over");
-  CHECK(choice(product(Scalar::e4m3, 4096, 4096, 4096), {.fast_accumulation = true}) == "128x256/1");
+  CHECK(choice(product(Scalar::e4m3, 4096, 4096, 4096), {.fast_accumulation = true}) == "128x256/1 over");
 
   CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192), {.tile_m = 64}) == "64x128p beside");
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x128/2");

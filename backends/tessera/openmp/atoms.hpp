@@ -49,6 +49,7 @@ struct Atoms : Sizes {
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true, reads_pages = true;
+  static constexpr bool sizes_tiles = true;  // a tile may have fewer rows and columns than its type
 
   using Source = MatrixStack;
   using Target = MatrixStack;
@@ -114,6 +115,17 @@ struct Atoms : Sizes {
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to) const {
       pack<N, K, NR>(m, p, row, col, m.rows, to);
+    }
+    /// Of a tile that ends at row_end.
+    template <int M, int K>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
+                    std::int64_t row_end) const {
+      pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
+    }
+    template <int N, int K>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to,
+                    std::int64_t row_end) const {
+      pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     /// Rows from row_end on become zero.
     template <int K, int N>

@@ -26,11 +26,16 @@ struct GemmCoarsened {
   static constexpr int teams_at_once = sizeof(Compute) > 4 ? 1 : 2;  // 64 accumulators of fp64 take 128 registers alone
 };
 /// On a CPU: both panels and the accumulator (fp32: 196 + 256 + 196 KB) in a second-level cache of 1 MB or more; each
-/// packed element serves some 200 products.
+/// packed element serves some 200 products. The largest tile: choose_gemm_panels() makes them fit the cores.
 template <class Compute>
 struct GemmCoarsened<true, Compute> {
   static constexpr int BM = 192, BN = 256, BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
+};
+/// What that choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
+/// step of k, of an element that is packed or stored, of a tile.
+struct GemmPanelClocks {
+  static constexpr double step = 13, packed = 0.5, stored = 1, tile = 2000;
 };
 
 /// With scales for blocks of 128 k: a step is a block or divides it.
@@ -55,15 +60,9 @@ struct GemmGrouped<true, Compute> {
 };
 
 /// Where the large tiles would leave most of the machine idle.
-template <bool Host>
 struct GemmCoarsenedSmall {
   static constexpr int BM = 64, BN = 64, BK = 16, depth = 1;
   static constexpr int thread_rows = 16, thread_cols = 16;
-};
-template <>
-struct GemmCoarsenedSmall<true> {
-  static constexpr int BM = 48, BN = 64, BK = 256, depth = 1;
-  static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
 /// The pipeline of asynchronous copies. Two teams a multiprocessor, so that one multiplies while the other waits at its

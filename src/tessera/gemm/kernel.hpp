@@ -43,6 +43,26 @@ struct GemmStage {
   static constexpr int depth = Atoms::depth;
 };
 
+/// Rows and columns of C that a tile has: those of the configuration or, where the atoms take any tile up to that, as
+/// many as the plan says.
+struct GemmTileExtent {
+  int rows, cols;
+};
+template <class Atoms>
+inline constexpr bool sizes_tiles = requires {
+  requires Atoms::sizes_tiles;
+};
+template <class Atoms, bool = sizes_tiles<Atoms>>
+struct GemmTile {
+  static constexpr int rows_a_tile = Atoms::BM, cols_a_tile = Atoms::BN;
+  explicit GemmTile(GemmTileExtent const&) {}
+};
+template <class Atoms>
+struct GemmTile<Atoms, true> {
+  int rows_a_tile, cols_a_tile;
+  explicit GemmTile(GemmTileExtent const& e) : rows_a_tile(e.rows), cols_a_tile(e.cols) {}
+};
+
 /// acc = the sum over the steps of a tile.
 template <class Math, class In, class Accumulator>
 KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumulator& acc) {
@@ -217,11 +237,13 @@ bool gemm_follows(typename Atoms::Source const& source) {
 /// work on neighbouring tiles and may load what they both need together. With BlockScales, what a block of K gives is
 /// multiplied by its scales before it is added.
 template <class Atoms, class Epilogue, class Scales = Unscaled>
-struct GemmKernel {
+struct GemmKernel : GemmTile<Atoms> {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
   static constexpr bool places_tiles_ahead = true;
   static constexpr bool shares = requires { Atoms::multicast; };  // teams may share a tile or what they load
   using Compute = typename Atoms::Compute;
+  using GemmTile<Atoms>::rows_a_tile;
+  using GemmTile<Atoms>::cols_a_tile;
 
   struct Tile {
     Plane plane;
@@ -249,13 +271,14 @@ struct GemmKernel {
   Scales scales;
 
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, Cluster const& together = {},
-             Scales const& block_scales = {})
-      : a(gemm_source<Atoms, typename Atoms::template Left<BM, BK>>(p.a, together.cols)),
+             Scales const& block_scales = {}, GemmTileExtent const& extent = {BM, BN})
+      : GemmTile<Atoms>(extent),
+        a(gemm_source<Atoms, typename Atoms::template Left<BM, BK>>(p.a, together.cols)),
         b(gemm_source<Atoms, typename Atoms::template Right<BN, BK>>(p.b, together.rows)),
         c(Atoms::template target<Accumulator>(p.c)),
         finish(p, epilogue),
-        tile_rows(gemm_tile_count(p.m(), BM, together.rows)),
-        tile_cols(gemm_tile_count(p.n(), BN, together.cols)),
+        tile_rows(gemm_tile_count(p.m(), rows_a_tile, together.rows)),
+        tile_cols(gemm_tile_count(p.n(), cols_a_tile, together.cols)),
         mainloop(static_cast<int>((p.k() + BK - 1) / BK)),
         slices(slices_a_tile),
         cluster(together),
@@ -280,7 +303,7 @@ struct GemmKernel {
     if constexpr (!shares) {
       int const plane = t / a_plane;
       TilePlace const at = order(t - plane * static_cast<int>(a_plane));
-      return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, 0, mainloop};
+      return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, 0, mainloop};
     }
     int const whole = t / a_tile, team = t - whole * static_cast<int>(a_tile), plane = whole / a_plane;
     TilePlace at = order(whole - plane * static_cast<int>(a_plane));
@@ -309,8 +332,15 @@ struct GemmKernel {
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
-    copy(a, Plane{0, batched_a ? t.plane.inner : 0}, t.row, std::int64_t(t.first + k) * BK, stage.a);
-    copy(b, Plane{0, batched_b ? t.plane.inner : 0}, t.col, std::int64_t(t.first + k) * BK, stage.b);
+    Plane const left{0, batched_a ? t.plane.inner : 0}, right{0, batched_b ? t.plane.inner : 0};
+    std::int64_t const at = std::int64_t(t.first + k) * BK;
+    if constexpr (sizes_tiles<Atoms>) {
+      copy(a, left, t.row, at, stage.a, t.row + rows_a_tile);
+      copy(b, right, t.col, at, stage.b, t.col + cols_a_tile);
+    } else {
+      copy(a, left, t.row, at, stage.a);
+      copy(b, right, t.col, at, stage.b);
+    }
   }
 
   /// The sum of blocks of K, each times its scales, on a machine that keeps fp32 sums over several steps.

@@ -3,6 +3,8 @@
 #ifndef TESSERA_GEMM_PLAN_DETAIL_HPP
 #define TESSERA_GEMM_PLAN_DETAIL_HPP
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include <tessera/gemm/async.hpp>
@@ -27,6 +29,34 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
   return plan;
+}
+
+/// The tile that the cores of a CPU are done with first: of whole panels, rows and columns shared out evenly, as large
+/// as Atoms has them or smaller, so that no core waits long for the others.
+template <class Atoms>
+GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores) {
+  using Clocks = GemmPanelClocks;
+  GemmTileExtent best{Atoms::BM, Atoms::BN};
+  double const depth = static_cast<double>(p.k());
+  if (cores == 1 || p.m() == 0 || p.n() == 0 || 2.0 * depth * static_cast<double>(p.c.rows * p.c.cols) < worth_a_fork)
+    return best;
+  auto const shared_out = [](std::int64_t extent, int most, int panel) {
+    std::int64_t const panels = (extent + panel - 1) / panel, parts = (panels + most - 1) / most;
+    return static_cast<int>((panels + parts - 1) / parts) * panel;
+  };
+  double least = HUGE_VAL;
+  for (int most_rows = Atoms::BM / Atoms::MR; most_rows > 0; --most_rows)
+    for (int most_cols = Atoms::BN / Atoms::NR; most_cols > 0; --most_cols) {
+      int const rows = shared_out(p.m(), most_rows, Atoms::MR), cols = shared_out(p.n(), most_cols, Atoms::NR);
+      double const share = static_cast<double>(gemm_tiles(p, rows, cols)) / cores,
+                   area = static_cast<double>(rows) * cols;
+      double const a_tile = depth * (Clocks::step * area / (Atoms::MR * Atoms::NR) + Clocks::packed * (rows + cols)) +
+                            Clocks::stored * area + Clocks::tile;
+      // Cores are not done at the same time: some begin their last tile half a tile before the others are idle.
+      double const clocks = std::fmax(std::ceil(share), share + 0.5) * a_tile;
+      if (clocks < least) least = clocks, best = {rows, cols};
+    }
+  return best;
 }
 
 /// Why the bulk pipeline is not there for products with such an epilogue; nullptr when it is.
@@ -133,7 +163,6 @@ template <class Exec, class Compute, class Epilogue>
 GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   constexpr bool host = Machine<Exec>::is_host;
   using Large = RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>;
-  using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall<host>>;
   using Tiled = ScratchAtoms<Exec, Compute, GemmTiled>;
   Algorithm wanted = options.algorithm;
   char const* reason = wanted == Algorithm::automatic ? "the fastest rung that runs here" : "asked for";
@@ -180,9 +209,19 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
   }
   if (wanted == Algorithm::tiled) return describe_gemm<Tiled, Epilogue>(exec, p, wanted, reason);
   if (wanted == Algorithm::coarsened) {
-    bool const fills = gemm_tiles(p, Large::BM, Large::BN) >= 2 * Machine<Exec>::concurrency(exec);
-    return fills ? describe_gemm<Large, Epilogue>(exec, p, wanted, reason)
-                 : describe_gemm<Small, Epilogue>(exec, p, wanted, reason);
+    if constexpr (host) {
+      GemmPlan plan = describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
+      GemmTileExtent const tile = choose_gemm_panels<Large>(p, plan.concurrency);
+      plan.tile_m = tile.rows;
+      plan.tile_n = tile.cols;
+      plan.tiles = gemm_tiles(p, tile.rows, tile.cols);
+      return plan;
+    } else {
+      using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
+      bool const fills = gemm_tiles(p, Large::BM, Large::BN) >= 2 * Machine<Exec>::concurrency(exec);
+      return fills ? describe_gemm<Large, Epilogue>(exec, p, wanted, reason)
+                   : describe_gemm<Small, Epilogue>(exec, p, wanted, reason);
+    }
   }
   GemmPlan plan;
   plan.algorithm = wanted;

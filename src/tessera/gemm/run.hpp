@@ -9,8 +9,9 @@
 namespace tessera::detail {
 
 template <class Atoms, class Exec, class Epilogue>
-void run_gemm_tiles(Exec const& exec, GemmProblem const& p, Epilogue const& epilogue) {
-  run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue));
+void run_gemm_tiles(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
+  run_tiles<Atoms>("tessera::gemm", exec,
+                   GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, {plan.tile_m, plan.tile_n}));
 }
 
 /// Runs what the plan says on the portable pipeline and without one. C has elements.
@@ -19,13 +20,15 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
   constexpr bool host = Machine<Exec>::is_host;
   switch (plan.algorithm) {
     case Algorithm::tiled:
-      run_gemm_tiles<ScratchAtoms<Exec, Compute, GemmTiled>>(exec, p, epilogue);
+      run_gemm_tiles<ScratchAtoms<Exec, Compute, GemmTiled>>(exec, p, plan, epilogue);
       break;
     case Algorithm::coarsened:
-      if (plan.tile_m == GemmCoarsened<host, Compute>::BM)
-        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, epilogue);
+      if constexpr (host)  // a tile of any size
+        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, plan, epilogue);
+      else if (plan.tile_m == GemmCoarsened<host, Compute>::BM)
+        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, plan, epilogue);
       else
-        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsenedSmall<host>>>(exec, p, epilogue);
+        run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>>(exec, p, plan, epilogue);
       break;
     default: {
       bool const rows_contiguous = p.c.row_stride < p.c.col_stride;
