@@ -339,13 +339,49 @@ struct PackCopy {
         next += jump;
       }
     } else {
-      int const held = cols - c * pack < pack ? static_cast<int>(cols - c * pack) : pack, inside = held > 0 ? held : 0;
+      int const inside = bytes_inside(cols - c * pack);
 #pragma unroll 1
       for (int i = line; i < Tile::lines; i += at_once) {
-        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside * size : 0);
+        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside : 0);
         next += jump;
       }
     }
+  }
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                             std::int64_t col, Tile& to) const {
+    (*this)(source, pages, row, col, to, pages.table.sequence_rows());
+  }
+  /// Pages of any size: one is looked up while the rows of the one before are copied.
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                             std::int64_t col, Tile& to, std::int64_t row_end) const {
+    constexpr int at_once = Threads / Tile::packs;  // lines
+    MatrixStack const& m = source.m;
+    int const line = thread / Tile::packs, c = thread % Tile::packs;
+    int const rows = static_cast<int>(row_end - row), inside = bytes_inside(m.cols - col - c * pack);
+    std::uint32_t const to_tile = ptx::shared_address(to.v);
+    std::int64_t const jump = at_once * m.row_stride;
+    int in_page = pages.in_page(row);
+    Plane page = pages.plane(row);
+#pragma unroll 1
+    for (int begin = 0; begin < Tile::lines; in_page = 0) {
+      int const rest = pages.table.rows - in_page, end = rest < Tile::lines - begin ? begin + rest : Tile::lines;
+      Element const* next = static_cast<Element const*>(m.data) + m.offset(page, in_page + line, col + c * pack);
+      page = pages.plane(row + end);
+#pragma unroll 1
+      for (int i = begin + line; i < end; i += at_once) {
+        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside : 0);
+        next += jump;
+      }
+      begin = end;
+    }
+  }
+
+ private:
+  /// Of a pack that begins so many columns before the last.
+  __device__ __forceinline__ static int bytes_inside(std::int64_t cols) {
+    return size * static_cast<int>(cols < 0 ? 0 : (cols < pack ? cols : pack));
   }
 };
 

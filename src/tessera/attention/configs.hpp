@@ -80,6 +80,14 @@ template <int Features, int Keys, int Warps, int Blocks, int Stages, int TeamsAt
 struct AttentionAsync {
   static constexpr int BM = 16 * Blocks * Warps, BN = Keys, D = Features, depth = Stages, query_depth = 1;
   static constexpr int warps = Warps, teams_at_once = TeamsAtOnce;
+  static constexpr bool one_head_a_tile = true;  // heads together have AttentionAsyncFewQueries
+};
+/// Few queries, as in decoding, keys in pages, and masks by functors, which want the registers of a block.
+template <int Features>
+struct AttentionAsyncFewQueries {
+  static constexpr int BM = 64, BN = 64, D = Features, depth = Features > 128 ? 1 : 2, query_depth = 1;
+  static constexpr int warps = 4, teams_at_once = Features > 64 ? 2 : 3;
+  static constexpr bool reads_pages = true;
 };
 
 }  // namespace tessera::detail
