@@ -88,6 +88,7 @@ TEST_CASE_TEMPLATE_DEFINE("tensor_core sees through windows", Exec, window_tenso
   for (AttentionShape z : {AttentionShape{1, 4, 2, 300, 500, 128, 96}, AttentionShape{2, 2, 1, 333, 420, 64, 64},
                            AttentionShape{1, 2, 2, 200, 77, 256, 248}, AttentionShape{2, 4, 2, 40, 410, 120, 128}}) {
     run_window<Exec, bf16_t>(z, 130, 3, false, asked);
+    if (!has_tensor_cores<Exec>()) break;  // another kernel runs, which other tests see more of
     run_window<Exec, fp16_t>(z, 33, {}, true, asked);
     run_window<Exec, bf16_t>(z, {}, 30, false, asked);
     run_window<Exec, bf16_t>(z, 3, -4, false, asked);  // nobody sees a key

@@ -102,6 +102,7 @@ TEST_CASE_TEMPLATE_DEFINE("tensor_core takes each of packed sequences by itself"
   for (bool causal : {false, true}) {
     CAPTURE(causal);
     run_packed<Exec, bf16_t>(z, query_starts, key_starts, on_tensor_cores<Exec>({.causal = causal}));
+    if (!has_tensor_cores<Exec>()) return;  // another kernel runs, which other tests see more of
     run_packed<Exec, fp16_t>(narrow, query_starts, query_starts, on_tensor_cores<Exec>({.causal = causal}));
     run_packed<Exec, bf16_t>(few, {2, 3, 3, 20, 59}, {0, 1, 100, 130, 380}, on_tensor_cores<Exec>({.causal = causal}));
   }

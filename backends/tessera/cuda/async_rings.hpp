@@ -122,8 +122,8 @@ struct MeetingMath : Atoms::Math {
 template <class Kernel, class Atoms, class Inputs, bool AllWhole = false>
 struct Pipeline;
 
-/// A team a tile. What is known of it lies in scratch, behind the rings: kept in registers, of which the products need
-/// all, it would be kept through them.
+/// A team a tile. The body finds it in scratch, behind the rings: what it asks for now and then would take registers
+/// all the time, of which the products need every one. Copies, which ask in every step, have it in registers.
 template <class Kernel, class Atoms, class Once, class Early, class Late>
 struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, false> {
   using AllRings = Rings<Kernel, Atoms, Once, Early, Late>;
@@ -142,16 +142,17 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, false> {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     auto* const scratch = static_cast<unsigned char*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
     auto& memory = *reinterpret_cast<Memory*>(scratch);
-    auto& tile = *reinterpret_cast<Tile*>(scratch + ring_bytes);
-    if (ptx::thread() == 0) tile = kernel.tile(team.league_rank());
-    ptx::named_sync(0, Atoms::team_threads);
+    auto& kept = *reinterpret_cast<Tile*>(scratch + ring_bytes);
+    auto const tile = kernel.tile(team.league_rank());
+    if (ptx::thread() == 0) kept = tile;
     AllRings rings{{&memory.once}, {memory.early}, {memory.late}, kernel, tile};
     rings.begin();
+    ptx::named_sync(0, Atoms::team_threads);
     MeetingMath<Atoms, AllRings> math{{team.team_rank() * 32 + static_cast<int>(threadIdx.x), &memory}, rings};
     RingStream<AllRings, Once> once{rings};
     RingStream<AllRings, Early> early{rings};
     RingStream<AllRings, Late> late{rings};
-    kernel.body(math, tile, once, early, late);
+    kernel.body(math, kept, once, early, late);
 #endif
   }
 };

@@ -352,30 +352,27 @@ struct PackCopy {
                                              std::int64_t col, Tile& to) const {
     (*this)(source, pages, row, col, to, pages.table.sequence_rows());
   }
-  /// Pages of any size: one is looked up while the rows of the one before are copied.
+  /// Pages of any size: a lane finds where some rows lie, all at once, and tells the others of its warp.
   template <class Tile>
   __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
                                              std::int64_t col, Tile& to, std::int64_t row_end) const {
-    constexpr int at_once = Threads / Tile::packs;  // lines
+    constexpr int at_once = Threads / Tile::packs, rounds = Tile::lines / 32;
+    static_assert(32 % at_once == 0 && Tile::lines % 32 == 0);
     MatrixStack const& m = source.m;
     int const line = thread / Tile::packs, c = thread % Tile::packs;
     int const rows = static_cast<int>(row_end - row), inside = bytes_inside(m.cols - col - c * pack);
+    Element const* const from = static_cast<Element const*>(m.data) + c * pack;
     std::uint32_t const to_tile = ptx::shared_address(to.v);
-    std::int64_t const jump = at_once * m.row_stride;
-    int in_page = pages.in_page(row);
-    Plane page = pages.plane(row);
-#pragma unroll 1
-    for (int begin = 0; begin < Tile::lines; in_page = 0) {
-      int const rest = pages.table.rows - in_page, end = rest < Tile::lines - begin ? begin + rest : Tile::lines;
-      Element const* next = static_cast<Element const*>(m.data) + m.offset(page, in_page + line, col + c * pack);
-      page = pages.plane(row + end);
-#pragma unroll 1
-      for (int i = begin + line; i < end; i += at_once) {
-        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside : 0);
-        next += jump;
-      }
-      begin = end;
+    long long at[rounds];
+#pragma unroll
+    for (int round = 0; round < rounds; ++round) {
+      std::int64_t const r = row + round * 32 + thread % 32;
+      at[round] = m.offset(pages.plane(r), pages.in_page(r), col);
     }
+#pragma unroll
+    for (int i = 0; i < Tile::lines; i += at_once)
+      ptx::copy_async_part(to_tile + Tile::place(line + i, c), from + __shfl_sync(~0u, at[i / 32], (line + i) % 32),
+                           line + i < rows ? inside : 0);
   }
 
  private:

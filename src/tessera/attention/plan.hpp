@@ -96,7 +96,7 @@ void visit_kernel_mask(AttentionProblem const& p, F const& f) {
 /// the others for devices with less scratch. On an H200, full and causal over 4096 keys (TFLOP/s): of D 64, 96 keys a
 /// step 303 and 276, 112 in one stage 296 and 268, 64 and three teams 304 and 276; of D 128, two stages 358 and 313,
 /// one 342 and 301, 256 queries in eight warps 323 and 276; of D 256, four warps 298 and 295, eight 268 and 261. Beside
-/// their accumulators a mask's functor, or a score's beside windows, has too few registers.
+/// their accumulators there are few registers for a mask's functor, or for a score's and windows.
 template <class Exec, class T, class Score, class KernelMask, class F>
 void each_async_attention(AttentionProblem const& p, F const& f) {
   constexpr bool ranged = std::is_same_v<KernelMask, Ranges> && std::is_same_v<Score, score::Identity>;
