@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "attention/operands.hpp"
+#include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -19,19 +20,19 @@ bool in_window(AttentionOptions const& o, int i, int j, int keys, int queries) {
 }
 
 template <class Exec, class T>
-void run_window(AttentionShape z, End left, End right, bool causal,
-                AttentionAlgorithm algorithm = AttentionAlgorithm::automatic) {
+void run_window(AttentionShape z, End left, End right, bool causal, AttentionOptions const& asked = {}) {
   CAPTURE(z.queries);
   CAPTURE(z.keys);
   CAPTURE(left.value_or(-1000));
   CAPTURE(right.value_or(-1000));
   CAPTURE(causal);
   Operands<Exec, T> x(z);
-  AttentionOptions options = x.options();
+  AttentionOptions options = asked;
+  options.lse = x.options().lse;
+  options.lse_fp64 = x.options().lse_fp64;
   options.window_left = left;
   options.window_right = right;
   options.causal = causal;
-  options.algorithm = algorithm;
   attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options);
   x.check([&](int, int i, int j) { return in_window(options, i, j, z.keys, z.queries); }, unchanged, x.scale());
 }
@@ -76,11 +77,26 @@ TEST_CASE_TEMPLATE_APPLY(one_query_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("attention sees through windows of 16-bit and fp64 operands", Exec, window_types_id) {
   run_window<Exec, bf16_t>({1, 4, 2, 300, 500, 128, 96}, 130, 3, false);
-  run_window<Exec, bf16_t>({1, 4, 2, 300, 500, 128, 96}, 130, 3, true, AttentionAlgorithm::tiled);
+  run_window<Exec, bf16_t>({1, 4, 2, 300, 500, 128, 96}, 130, 3, true, {.algorithm = AttentionAlgorithm::tiled});
   run_window<Exec, fp16_t>({1, 2, 2, 90, 90, 200, 40}, 33, {}, true);
   if constexpr (detail::Machine<Exec>::is_host) run_window<Exec, double>({1, 2, 2, 90, 190, 20, 40}, 50, 0, false);
 }
 TEST_CASE_TEMPLATE_APPLY(window_types_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core sees through windows", Exec, window_tensor_core_id) {
+  AttentionOptions const asked = on_tensor_cores<Exec>();
+  for (AttentionShape z : {AttentionShape{1, 4, 2, 300, 500, 128, 96}, AttentionShape{2, 2, 1, 333, 420, 64, 64},
+                           AttentionShape{1, 2, 2, 200, 77, 256, 248}, AttentionShape{2, 4, 2, 40, 410, 120, 128}}) {
+    run_window<Exec, bf16_t>(z, 130, 3, false, asked);
+    if (!has_tensor_cores<Exec>()) break;  // another kernel runs, which other tests see more of
+    run_window<Exec, fp16_t>(z, 33, {}, true, asked);
+    run_window<Exec, bf16_t>(z, {}, 30, false, asked);
+    run_window<Exec, bf16_t>(z, 3, -4, false, asked);  // nobody sees a key
+    run_window<Exec, bf16_t>(z, -70, 150, false, asked);
+  }
+  run_window<Exec, bf16_t>({2, 8, 2, 1, 700, 128, 128}, 299, 0, false, asked);
+}
+TEST_CASE_TEMPLATE_APPLY(window_tensor_core_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("windows go with key lengths and scores", Exec, window_lengths_id) {
   AttentionShape const z{4, 2, 1, 70, 300, 16, 16};

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "attention/operands.hpp"
+#include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -44,15 +45,13 @@ ViewOf<Exec, int*> on_device(Starts const& starts) {
 
 /// Compares with the reference over all rows, to which keys of other sequences are hidden.
 template <class Exec, class T>
-void run_packed(AttentionShape z, Starts const& q_starts, Starts const& k_starts, AttentionOptions options = {},
-                AttentionAlgorithm algorithm = AttentionAlgorithm::automatic) {
+void run_packed(AttentionShape z, Starts const& q_starts, Starts const& k_starts, AttentionOptions options = {}) {
   CAPTURE(z.queries);
   CAPTURE(options.causal);
   Operands<Exec, T> x(z);
   auto const lse = x.options();
   options.lse = lse.lse;
   options.lse_fp64 = lse.lse_fp64;
-  options.algorithm = algorithm;
   ViewOf<Exec, int*> const query_starts = on_device<Exec>(q_starts), key_starts = on_device<Exec>(k_starts);
   options.query_starts = query_starts;
   options.key_starts = key_starts;
@@ -92,10 +91,26 @@ TEST_CASE_TEMPLATE_APPLY(packed_id, Spaces);
 TEST_CASE_TEMPLATE_DEFINE("attention takes packed sequences of 16-bit and fp64 operands", Exec, packed_types_id) {
   AttentionShape const z{1, 4, 2, 340, 400, 128, 72};
   run_packed<Exec, bf16_t>(z, query_starts, key_starts, {.causal = true});
-  run_packed<Exec, bf16_t>(z, query_starts, key_starts, {}, AttentionAlgorithm::tiled);
+  run_packed<Exec, bf16_t>(z, query_starts, key_starts, {.algorithm = AttentionAlgorithm::tiled});
   if constexpr (detail::Machine<Exec>::is_host) run_packed<Exec, double>(shape, query_starts, key_starts);
 }
 TEST_CASE_TEMPLATE_APPLY(packed_types_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core takes each of packed sequences by itself", Exec, packed_tensor_core_id) {
+  AttentionShape const z{1, 4, 2, 340, 400, 128, 72}, narrow{1, 2, 2, 340, 400, 56, 64},
+      few{1, 2, 1, 60, 400, 128, 128};
+  for (bool causal : {false, true}) {
+    CAPTURE(causal);
+    run_packed<Exec, bf16_t>(z, query_starts, key_starts, on_tensor_cores<Exec>({.causal = causal}));
+    if (!has_tensor_cores<Exec>()) return;  // another kernel runs, which other tests see more of
+    run_packed<Exec, fp16_t>(narrow, query_starts, query_starts, on_tensor_cores<Exec>({.causal = causal}));
+    run_packed<Exec, bf16_t>(few, {2, 3, 3, 20, 59}, {0, 1, 100, 130, 380}, on_tensor_cores<Exec>({.causal = causal}));
+  }
+  run_packed<Exec, bf16_t>(z, query_starts, key_starts, on_tensor_cores<Exec>({.causal = true, .window_left = 30}));
+  run_packed<Exec, bf16_t>({1, 2, 1, 340, 400, 256, 200}, query_starts, key_starts,
+                           on_tensor_cores<Exec>({.window_left = 10, .window_right = 50}));
+}
+TEST_CASE_TEMPLATE_APPLY(packed_tensor_core_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("attention takes many short packed sequences", Exec, packed_many_id) {
   Starts starts = {0};

@@ -4,6 +4,7 @@
 
 #include "reference/attention.hpp"
 #include "support/paged.hpp"
+#include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -63,6 +64,22 @@ TEST_CASE_TEMPLATE_DEFINE("attention reads keys from pages", Exec, paged_id) {
   run_paged_case<Exec, float>({2, 2, 1, 70, 500, 16, 16}, 64, {410, 70}, {.causal = true, .window_left = 99});
 }
 TEST_CASE_TEMPLATE_APPLY(paged_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core reads keys from pages", Exec, paged_tensor_core_id) {
+  for (bool causal : {false, true}) {
+    AttentionOptions const asked = on_tensor_cores<Exec>({.causal = causal});
+    for (int const page : {1, 8, 20, 64, 128, 192})
+      run_paged_case<Exec, bf16_t>({3, 4, 2, 1, 300, 128, 128}, page, {300, 17, 0}, asked);
+    run_paged_case<Exec, fp16_t>({2, 4, 2, 70, 200, 64, 56}, 16, {199, 64}, asked);
+    run_paged_case<Exec, bf16_t>({2, 4, 2, 140, 260, 256, 200}, 32, {255, 33}, asked);
+  }
+  run_paged_case<Exec, fp16_t>({2, 4, 2, 5, 150, 40, 24}, 16, {150, 90},
+                               on_tensor_cores<Exec>({.layout = AttentionLayout::bshd}));
+  run_paged_case<Exec, bf16_t>({2, 4, 1, 1, 900, 128, 128}, 64, {900, 130}, on_tensor_cores<Exec>({.splits = 5}));
+  run_paged_case<Exec, bf16_t>({2, 2, 1, 70, 500, 72, 128}, 8, {410, 70},
+                               on_tensor_cores<Exec>({.causal = true, .window_left = 99}));
+}
+TEST_CASE_TEMPLATE_APPLY(paged_tensor_core_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("pages that do not exist are named on the host or not read at all", Exec, wrong_pages_id) {
   AttentionShape const z{2, 2, 1, 3, 100, 8, 8};

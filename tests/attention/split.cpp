@@ -3,6 +3,7 @@
 #include <tessera/attention.hpp>
 
 #include "reference/attention.hpp"
+#include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -75,7 +76,7 @@ struct SplitCase {
 };
 
 template <class Exec, class T>
-void run_split_case(AttentionShape z, int splits, bool causal) {
+void run_split_case(AttentionShape z, int splits, bool causal, AttentionOptions const& asked = {}) {
   CAPTURE(z.queries);
   CAPTURE(z.keys);
   CAPTURE(splits);
@@ -83,6 +84,8 @@ void run_split_case(AttentionShape z, int splits, bool causal) {
   SplitCase<Exec, T> const x(z);
   AttentionOptions options = x.options(splits);
   options.causal = causal;
+  options.algorithm = asked.algorithm;
+  options.allow_fallback = asked.allow_fallback;
   split_attention<Exec>(x.o, x.q, x.k, x.v, options);
   x.check([&](int, int i, int j) { return !causal || j <= i + z.keys - z.queries; }, unchanged);
 }
@@ -102,6 +105,17 @@ TEST_CASE_TEMPLATE_DEFINE("attention in parts of the keys is attention", Exec, p
   if constexpr (detail::Machine<Exec>::is_host) run_split_case<Exec, double>({1, 2, 1, 3, 500, 40, 24}, 3, true);
 }
 TEST_CASE_TEMPLATE_APPLY(parts_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core attends in parts of the keys", Exec, parts_tensor_core_id) {
+  AttentionOptions const asked = on_tensor_cores<Exec>();
+  for (bool causal : {false, true}) {
+    run_split_case<Exec, bf16_t>({2, 8, 2, 1, 900, 128, 128}, 5, causal, asked);  // heads are rows of a tile
+    run_split_case<Exec, bf16_t>({2, 8, 2, 5, 700, 64, 64}, 20, causal, asked);   // more parts than tiles of keys
+    run_split_case<Exec, fp16_t>({1, 2, 1, 150, 500, 128, 104}, 3, causal, asked);
+    run_split_case<Exec, fp16_t>({1, 2, 1, 3, 500, 136, 200}, 4, causal, asked);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(parts_tensor_core_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("parts of the keys follow key lengths, scores and layouts", Exec, split_options_id) {
   AttentionShape const z{4, 4, 2, 2, 600, 16, 24};

@@ -6,17 +6,9 @@
 #include <tessera/gemm.hpp>
 
 #include "reference/gemm.hpp"
+#include "support/tensor_cores.hpp"
 
 namespace tessera::test {
-
-/// Whether this machine has the pipeline that Algorithm::tensor_core names.
-template <class Exec>
-bool has_tensor_cores() {
-  if constexpr (detail::has_async_pipeline<Exec>)
-    return detail::AsyncPipeline<Exec>::runs_on(Exec{});
-  else
-    return false;
-}
 
 /// A batch of products. Rows of all operands are `pad` elements longer than they need be and begin `begin` late.
 struct Product {

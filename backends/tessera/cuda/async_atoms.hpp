@@ -8,8 +8,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/async_products.hpp>
-#include <tessera/cuda/async_tiles.hpp>
-#include <tessera/cuda/lines.hpp>
+#include <tessera/cuda/async_team.hpp>
 
 // Ampere's atoms (sm_80 and up): tiles in shared memory filled by asynchronous copies, products of warps, on the tensor
 // cores or, fp32 that may not be rounded, without them. Warps form a grid of warp_rows x warp_cols, each with a
@@ -17,19 +16,11 @@
 namespace tessera::detail::async {
 
 template <class Element, class Sizes>
-struct Atoms : Sizes {
+struct Atoms : TeamAtoms<Sizes> {
   using Kind = async::Kind<Element, Sizes>;
   using Compute = typename Kind::template Product<32, 32>::Compute;
-  static constexpr bool asynchronous = true;
   static constexpr int warps = Sizes::warp_rows * Sizes::warp_cols, team_threads = 32 * warps;
-  static constexpr bool clips_rows = true;
-
-  using Source = async::Source;
   using Copy = TileCopy<Element, team_threads>;
-  struct Target {
-    MatrixStack m;
-    int at_once;  // elements of a row that can be stored at once
-  };
 
   template <int M, int K>
   struct Left : Kind::template Tile<M, K, Sizes::left_across> {};  // (M,K)
@@ -44,10 +35,6 @@ struct Atoms : Sizes {
   template <class Tile>
   static bool follows(Source const& source) {
     return Copy::template follows<Tile>(source);
-  }
-  template <class>
-  static Target target(MatrixStack const& m) {
-    return {m, stored_at_once(m)};
   }
 
   struct Math;
@@ -75,10 +62,7 @@ struct Atoms : Sizes {
     __device__ __forceinline__ explicit Accumulator(Math& math) : left{}, right{} { math.clear(*this); }
   };
 
-  struct Math {
-    int thread;
-    void* ring;  // of stages: free when the last of them has been multiplied
-
+  struct Math : TeamMath {
     __device__ __forceinline__ int lane() const { return thread % 32; }
     /// Where this warp's rectangle begins.
     template <int M, int N>
@@ -120,14 +104,6 @@ struct Atoms : Sizes {
     template <int Pending, int M, int N>
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
       if constexpr (Pending == 0) multiply_all(acc, acc.left[Accumulator<M, N>::Product::left_sets - 1], acc.right[1]);
-    }
-    template <class Acc>
-    __device__ __forceinline__ bool join(Acc&) const {
-      return true;  // a tile has one team
-    }
-    template <class F>
-    __device__ __forceinline__ void turn(F const& f) const {
-      f();
     }
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {

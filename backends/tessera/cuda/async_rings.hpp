@@ -24,7 +24,6 @@ namespace tessera::detail::async {
 template <class Stage>
 struct Ring {
   Stage* stage;
-  int steps;
 
   __device__ __forceinline__ Stage& at(int step) const { return stage[step % Stage::depth]; }
 };
@@ -62,7 +61,7 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
   __device__ __forceinline__ void multiplies_early() const {
     if constexpr (single) {
       meet<0>();
-      copy<Late>(step);
+      load<Late>(step);  // as there is the early one
       ptx::copy_async_commit();
     }
   }
@@ -87,8 +86,13 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
   /// A step of a stream, if there is one.
   template <class Stage>
   __device__ __forceinline__ void copy(int at) const {
+    if (at < kernel.steps(static_cast<Stage const*>(nullptr), tile)) load<Stage>(at);
+  }
+  /// One that there is.
+  template <class Stage>
+  __device__ __forceinline__ void load(int at) const {
     Ring<Stage> const& ring = *this;
-    if (at < ring.steps) kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
+    kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
   }
 };
 
@@ -118,42 +122,38 @@ struct MeetingMath : Atoms::Math {
 template <class Kernel, class Atoms, class Inputs, bool AllWhole = false>
 struct Pipeline;
 
-/// A team a tile.
+/// A team a tile. The body finds it in scratch, behind the rings: what it asks for now and then would take registers
+/// all the time, of which the products need every one. Copies, which ask in every step, have it in registers.
 template <class Kernel, class Atoms, class Once, class Early, class Late>
 struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, false> {
   using AllRings = Rings<Kernel, Atoms, Once, Early, Late>;
+  using Tile = typename Kernel::Tile;
   struct Memory {
     Early early[Early::depth];
     Late late[Late::depth];
     Once once;
   };
-  static constexpr std::size_t scratch_bytes = sizeof(Memory) > Kernel::Held::scratch_bytes
-                                                   ? sizeof(Memory)
-                                                   : Kernel::Held::scratch_bytes;
+  static constexpr std::size_t ring_bytes = sizeof(Memory) > Kernel::Held::scratch_bytes ? sizeof(Memory)
+                                                                                         : Kernel::Held::scratch_bytes;
+  static constexpr std::size_t scratch_bytes = ring_bytes + sizeof(Tile);
   Kernel kernel;
 
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    auto& memory = *static_cast<Memory*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
+    auto* const scratch = static_cast<unsigned char*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
+    auto& memory = *reinterpret_cast<Memory*>(scratch);
+    auto& kept = *reinterpret_cast<Tile*>(scratch + ring_bytes);
     auto const tile = kernel.tile(team.league_rank());
-    AllRings rings{{&memory.once, steps<Once>(tile)},
-                   {memory.early, steps<Early>(tile)},
-                   {memory.late, steps<Late>(tile)},
-                   kernel,
-                   tile};
+    if (ptx::thread() == 0) kept = tile;
+    AllRings rings{{&memory.once}, {memory.early}, {memory.late}, kernel, tile};
     rings.begin();
+    ptx::named_sync(0, Atoms::team_threads);
     MeetingMath<Atoms, AllRings> math{{team.team_rank() * 32 + static_cast<int>(threadIdx.x), &memory}, rings};
     RingStream<AllRings, Once> once{rings};
     RingStream<AllRings, Early> early{rings};
     RingStream<AllRings, Late> late{rings};
-    kernel.body(math, tile, once, early, late);
+    kernel.body(math, kept, once, early, late);
 #endif
-  }
-
- private:
-  template <class Stage>
-  __device__ __forceinline__ int steps(typename Kernel::Tile const& tile) const {
-    return kernel.steps(static_cast<Stage const*>(nullptr), tile);
   }
 };
 

@@ -8,8 +8,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/async_products.hpp>
-#include <tessera/cuda/async_tiles.hpp>
-#include <tessera/cuda/lines.hpp>
+#include <tessera/cuda/async_team.hpp>
 #include <tessera/cuda/rounding.hpp>
 
 // Ampere's atoms for kernels that work on rows between two products: every warp has whole rows of the accumulators, in
@@ -17,19 +16,12 @@
 namespace tessera::detail::async {
 
 template <class Element, class Sizes>
-struct RowAtoms : Sizes {
+struct RowAtoms : TeamAtoms<Sizes> {
   static_assert(sizeof(Element) == 2);
   using Compute = float;
   using Sizes::warps;
-  static constexpr bool asynchronous = true, clips_rows = true;
   static constexpr int team_threads = 32 * warps;
-
-  using Source = async::Source;
   using Copy = PackCopy<Element, team_threads>;
-  struct Target {
-    MatrixStack m;
-    int at_once;  // elements of a row that can be stored at once
-  };
 
   template <int M, int K>
   struct Left : SwizzledTile<Element, M, K> {};  // (M,K)
@@ -42,9 +34,9 @@ struct RowAtoms : Sizes {
   static Source source(MatrixStack const& m) {
     return {m, true};
   }
-  template <class>
-  static Target target(MatrixStack const& m) {
-    return {m, stored_at_once(m)};
+  template <class Tile>
+  static Source paged_source(MatrixStack const& m) {
+    return source<Tile>(m);
   }
 
   struct Math;
@@ -85,10 +77,7 @@ struct RowAtoms : Sizes {
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
-  struct Math {
-    int thread;
-    void* ring;  // of stages: free when the last of them has been multiplied
-
+  struct Math : TeamMath {
     /// Asked for anew: what depends on it is not kept over the products, which need all registers.
     __device__ __forceinline__ static int lane() { return ptx::lane(); }
     template <int M>
@@ -132,14 +121,6 @@ struct RowAtoms : Sizes {
         multiply_pair(
             acc, i % pairs, right[i % (ahead + 1)], [&](int p) -> auto const& { return a.r[p][i / pairs]; });
       }
-    }
-    template <class F>
-    __device__ __forceinline__ void turn(F const& f) const {
-      f();
-    }
-    template <class Acc>
-    __device__ __forceinline__ bool join(Acc&) const {
-      return true;  // a tile has one team
     }
 
     template <int M, int N>
@@ -216,6 +197,12 @@ struct RowAtoms : Sizes {
     template <int M, int N>
     __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                           std::int64_t row0, std::int64_t col0) const {
+      store(acc, target, plane, row0, col0, target.m.rows);
+    }
+    /// In the rows before `end`.
+    template <int M, int N>
+    __device__ __forceinline__ void store(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                          std::int64_t row0, std::int64_t col0, std::int64_t end) const {
       using Acc = Accumulator<M, N>;
       using Layout = typename Acc::Lines;
       Compute* const memory = static_cast<Compute*>(ring) + thread / 32 * 16 * Acc::pitch;
@@ -223,7 +210,7 @@ struct RowAtoms : Sizes {
 #pragma unroll
       for (int i = 0; i < Acc::rows; ++i) {
         WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(memory, target.m, plane, row0 + row<M>() + i * 16,
-                                                                     col0, target.m.rows);
+                                                                     col0, end);
         lines.template store<N / Acc::width>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto part) {
           constexpr int blocks = Acc::width / 8;
 #pragma unroll

@@ -339,13 +339,46 @@ struct PackCopy {
         next += jump;
       }
     } else {
-      int const held = cols - c * pack < pack ? static_cast<int>(cols - c * pack) : pack, inside = held > 0 ? held : 0;
+      int const inside = bytes_inside(cols - c * pack);
 #pragma unroll 1
       for (int i = line; i < Tile::lines; i += at_once) {
-        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside * size : 0);
+        ptx::copy_async_part(to_tile + Tile::place(i, c), next, i < rows ? inside : 0);
         next += jump;
       }
     }
+  }
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                             std::int64_t col, Tile& to) const {
+    (*this)(source, pages, row, col, to, pages.table.sequence_rows());
+  }
+  /// Pages of any size: a lane finds where some rows lie, all at once, and tells the others of its warp.
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,
+                                             std::int64_t col, Tile& to, std::int64_t row_end) const {
+    constexpr int at_once = Threads / Tile::packs, rounds = Tile::lines / 32;
+    static_assert(32 % at_once == 0 && Tile::lines % 32 == 0);
+    MatrixStack const& m = source.m;
+    int const line = thread / Tile::packs, c = thread % Tile::packs;
+    int const rows = static_cast<int>(row_end - row), inside = bytes_inside(m.cols - col - c * pack);
+    Element const* const from = static_cast<Element const*>(m.data) + c * pack;
+    std::uint32_t const to_tile = ptx::shared_address(to.v);
+    long long at[rounds];
+#pragma unroll
+    for (int round = 0; round < rounds; ++round) {
+      std::int64_t const r = row + round * 32 + thread % 32;
+      at[round] = m.offset(pages.plane(r), pages.in_page(r), col);
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::lines; i += at_once)
+      ptx::copy_async_part(to_tile + Tile::place(line + i, c), from + __shfl_sync(~0u, at[i / 32], (line + i) % 32),
+                           line + i < rows ? inside : 0);
+  }
+
+ private:
+  /// Of a pack that begins so many columns before the last.
+  __device__ __forceinline__ static int bytes_inside(std::int64_t cols) {
+    return size * static_cast<int>(cols < 0 ? 0 : (cols < pack ? cols : pack));
   }
 };
 

@@ -83,20 +83,38 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     visit_masked_attention<Exec, T>(p, f);
 }
 
-/// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the preferred one
-/// first, the others for devices with less scratch. On an H200, full and causal over 4096 keys (TFLOP/s): of D 64, 96
-/// keys a step 303 and 276, 112 in one stage 296 and 268, 64 and three teams 304 and 276; of D 128, two stages 358 and
-/// 313, one 342 and 301, 256 queries in eight warps 323 and 276; of D 256, four warps 298 and 295, eight 268 and 261.
-template <class Exec, class T, class F>
-void each_async_attention(std::int64_t features, F const& f) {
-  if (features <= 64) {
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 96, 4, 2, 2>>{});
-  } else if (features <= 128) {
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 2>>{});
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 1>>{});
-  } else {
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 4, 1, 1>>{});
-    f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 8, 1, 1, 1>>{});
+/// f(std::type_identity<KernelMask>) with what a kernel of the pipelines is compiled for: Ranges in the place of
+/// mask::All where the problem has them.
+template <class Mask, class F>
+void visit_kernel_mask(AttentionProblem const& p, F const& f) {
+  if constexpr (std::is_same_v<Mask, mask::All>)
+    if (p.ranged()) return f(std::type_identity<Ranges>{});
+  f(std::type_identity<Mask>{});
+}
+
+/// f(atoms) with the configurations of the pipeline of asynchronous copies for this problem, the preferred one first,
+/// the others for devices with less scratch. On an H200, full and causal over 4096 keys (TFLOP/s): of D 64, 96 keys a
+/// step 303 and 276, 112 in one stage 296 and 268, 64 and three teams 304 and 276; of D 128, two stages 358 and 313,
+/// one 342 and 301, 256 queries in eight warps 323 and 276; of D 256, four warps 298 and 295, eight 268 and 261. Beside
+/// their accumulators there are few registers for a mask's functor, or for a score's and windows.
+template <class Exec, class T, class Score, class KernelMask, class F>
+void each_async_attention(AttentionProblem const& p, F const& f) {
+  constexpr bool ranged = std::is_same_v<KernelMask, Ranges> && std::is_same_v<Score, score::Identity>;
+  constexpr bool has_registers = ranged || std::is_same_v<KernelMask, mask::All>;
+  std::int64_t const features = attention_features(p);
+  if (!has_registers || p.q.rows <= 64 || p.pages.present())
+    return visit_features(features,
+                          [&](auto d) { f(AsyncRowAtoms<Exec, T, AttentionAsyncFewQueries<decltype(d)::value>>{}); });
+  if constexpr (has_registers) {
+    if (features <= 64) {
+      f(AsyncRowAtoms<Exec, T, AttentionAsync<64, 96, 4, 2, 2>>{});
+    } else if (features <= 128) {
+      f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 2>>{});
+      f(AsyncRowAtoms<Exec, T, AttentionAsync<128, 64, 4, 2, 1>>{});
+    } else {
+      f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 4, 1, 1>>{});
+      f(AsyncRowAtoms<Exec, T, AttentionAsync<256, 64, 8, 1, 1, 1>>{});
+    }
   }
 }
 
@@ -197,7 +215,7 @@ void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const
 }
 
 /// Why the pipeline of asynchronous copies cannot run this problem; nullptr when it can, if it has the scratch.
-template <class Exec, class Compute, class Mask>
+template <class Exec>
 char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
@@ -207,30 +225,30 @@ char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_
     for (MatrixStack const* m : {&p.q, &p.k, &p.v})
       if (m->col_stride != 1 || !bulk_copyable(*m))
         return "tensor_core wants contiguous features of Q, K and V, and pointers and strides in multiples of 16 bytes";
-    if (!std::is_same_v<Mask, mask::All> || p.ranged() || p.pages.present())
-      return "tensor_core takes causal masks and key lengths, but no windows, packed sequences, masks by functors or "
-             "pages";
-    if (p.k.rows == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+    if (p.keys() == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
     return nullptr;
   }
 }
 
 /// The first configuration of which as many teams as it wants fit a multiprocessor, else the first of which one does;
 /// none: the plan's algorithm stays automatic.
-template <class Score, class Exec>
+template <class Score, class Mask, class Exec>
 AttentionPlan plan_attention_async(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options,
                                    char const* reason) {
   AttentionPlan plan;
   std::size_t const room = Machine<Exec>::scratch_limit(exec);
   bool chosen = false;
-  each_async_attention<Exec, bf16_t>(attention_features(p), [&](auto atoms) {  // as for fp16
-    using Atoms = decltype(atoms);
-    AttentionPlan const candidate =
-        describe_attention<Atoms, Score, mask::All>(exec, p, options, AttentionAlgorithm::tensor_core, reason);
-    bool const fits = candidate.scratch_bytes * Atoms::teams_at_once <= room;
-    if (!chosen && (fits || (plan.algorithm == AttentionAlgorithm::automatic && candidate.scratch_bytes <= room)))
-      plan = candidate;
-    chosen = chosen || fits;
+  visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+    using KernelMask = typename decltype(kernel_mask)::type;
+    each_async_attention<Exec, bf16_t, Score, KernelMask>(p, [&](auto atoms) {  // as for fp16
+      using Atoms = decltype(atoms);
+      AttentionPlan const candidate =
+          describe_attention<Atoms, Score, KernelMask>(exec, p, options, AttentionAlgorithm::tensor_core, reason);
+      bool const fits = candidate.scratch_bytes * Atoms::teams_at_once <= room;
+      if (!chosen && (fits || (plan.algorithm == AttentionAlgorithm::automatic && candidate.scratch_bytes <= room)))
+        plan = candidate;
+      chosen = chosen || fits;
+    });
   });
   return plan;
 }
@@ -259,10 +277,10 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     wanted = AttentionAlgorithm::tensor_core;
   }
   if (wanted == AttentionAlgorithm::tensor_core) {
-    char const* obstacle = async_attention_obstacle<Exec, Compute, Mask>(exec, p);
+    char const* obstacle = async_attention_obstacle(exec, p);
     if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
       if (obstacle == nullptr) {
-        plan = plan_attention_async<Score>(exec, p, options, reason);
+        plan = plan_attention_async<Score, Mask>(exec, p, options, reason);
         if (plan.algorithm == wanted) return plan;
         obstacle = "tensor_core needs more scratch than this device gives a team";
       }

@@ -31,15 +31,16 @@ void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const
 }
 
 /// The pipeline of asynchronous copies, likewise.
-template <class Exec, class T, class Score>
+template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p,
-                         [[maybe_unused]] AttentionPlan const& plan, [[maybe_unused]] Score const& score) {
+                         [[maybe_unused]] AttentionPlan const& plan, [[maybe_unused]] Score const& score,
+                         [[maybe_unused]] Mask const& mask) {
   if constexpr (has_async_pipeline<Exec>)
-    each_async_attention<Exec, T>(attention_features(p), [&](auto atoms) {
+    each_async_attention<Exec, T, Score, KernelMask>(p, [&](auto atoms) {
       using Atoms = decltype(atoms);
-      using Kernel = AttentionKernel<Atoms, Score>;
+      using Kernel = AttentionKernel<Atoms, Score, KernelMask>;
       if (scratch_of<Atoms, Exec, Kernel>() == plan.scratch_bytes)  // which differs between them
-        run_tiles<Atoms>("tessera::attention", exec, Kernel(p, score, {}));
+        run_tiles<Atoms>("tessera::attention", exec, Kernel(p, score, mask));
     });
 }
 
@@ -49,15 +50,19 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
     if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
-                  (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
-      if constexpr (std::is_same_v<Mask, mask::All>)
-        if (p.ranged()) return run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
-      run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
-    }
+                  (!own_functor<Score, Mask> || compiles_bulk_kernels))
+      visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+        run_attention_bulk<Exec, T, typename decltype(kernel_mask)::type>(exec, p, score, mask);
+      });
     return;
   }
-  if constexpr (pipelines_attend<T> && std::is_same_v<Mask, mask::All>)
-    if (plan.algorithm == AttentionAlgorithm::tensor_core) return run_attention_async<Exec, T>(exec, p, plan, score);
+  if (plan.algorithm == AttentionAlgorithm::tensor_core) {
+    if constexpr (has_async_pipeline<Exec> && pipelines_attend<T>)
+      visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+        run_attention_async<Exec, T, typename decltype(kernel_mask)::type>(exec, p, plan, score, mask);
+      });
+    return;
+  }
   visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score, mask); });
 }
 
@@ -97,13 +102,17 @@ TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
 
-#define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T)                                                        \
-  EXTERN template void run_attention_async<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
-                                                                     AttentionPlan const&, score::Identity const&);
-#define TESSERA_ATTENTION_ASYNC_BF16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t)
-#define TESSERA_ATTENTION_ASYNC_FP16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T, MASK)                                                             \
+  EXTERN template void run_attention_async<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, AttentionPlan const&, \
+                                                          score::Identity const&, mask::All const&);
+#define TESSERA_ATTENTION_ASYNC_BF16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t, mask::All)
+#define TESSERA_ATTENTION_ASYNC_FP16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t, mask::All)
+#define TESSERA_ATTENTION_ASYNC_BF16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t, Ranges)
+#define TESSERA_ATTENTION_ASYNC_FP16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t, Ranges)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16_RANGES, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16_RANGES, extern)
 
 }  // namespace tessera::detail
 
