@@ -10,6 +10,7 @@
 #include <tessera/cuda/bulk_stores.hpp>
 #include <tessera/cuda/bulk_tiles.hpp>
 #include <tessera/cuda/lines.hpp>
+#include <tessera/cuda/mma.hpp>
 #include <tessera/cuda/rounding.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
@@ -27,8 +28,14 @@ struct Atoms : Sizes {
   static constexpr int team_threads = warpgroup * (1 + consumers);
   static constexpr bool in_turns = Sizes::take_turns && consumers > 1;
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
+  /// The tensor cores read factors of other than 16 bits along the contracted index only: the right factor of rounded
+  /// weights then lies with its rows contiguous, in the order of RowOrder, and zero behind the last that counts.
+  static constexpr bool rows_contiguous = sizeof(Element) != 2;
+  using RowOrder = bulk::RowOrder<sizeof(Element)>;
   /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
-  static constexpr bool clips_rows = false;
+  static constexpr bool clips_rows = rows_contiguous;
+  /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
+  static constexpr int weight_exponent = sizeof(Element) == 1 ? 8 : 0;
 
   using Source = CUtensorMap;
   struct Target {
@@ -57,7 +64,7 @@ struct Atoms : Sizes {
     static constexpr bool left = false;
   };
   template <int K, int N>
-  struct RightTransposed : Lined<K, N> {};  // (K,N)
+  struct RightTransposed : std::conditional_t<rows_contiguous, Lined<N, K, true>, Lined<K, N>> {};  // (K,N)
 
   template <class Tile>
   static Source source(MatrixStack const& m, int teams_together = 1) {
@@ -123,7 +130,8 @@ struct Atoms : Sizes {
   template <int M, int K>
   struct Rounded {
     static constexpr std::size_t scratch_bytes = 0;
-    std::uint32_t r[K / 16][4];
+    static constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // of the tensor cores along K
+    std::uint32_t r[steps][4];
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
@@ -240,9 +248,11 @@ struct Atoms : Sizes {
       pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < K / 16; ++k)  // 16 rows are 2048 bytes
-        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k],
-                   ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128), add || k > 0);
+      for (int k = 0; k < Rounded<M, K>::steps; ++k) {
+        std::uint64_t const right = rows_contiguous ? factor<false>(b, 0, k)  // 16 rows are 2048 bytes
+                                                    : ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128);
+        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], right, add || k > 0);
+      }
       ptx::wgmma_commit();
     }
     /// Rows of a right factor become zero from `first` on: by each consumer for itself, since zeros that the other
@@ -341,6 +351,13 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2]);
     }
+    /// to(i, j) = to(i, j) * rows(i) + from(i, j)
+    template <int M, int N>
+    __device__ __forceinline__ void scale_and_add(Accumulator<M, N>& to, RowValues<M> const& rows,
+                                                  Accumulator<M, N> const& from) const {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) to.r[0][i] = to.r[0][i] * rows.v[i % 4 / 2] + from.r[0][i];
+    }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
 #pragma unroll
@@ -389,10 +406,25 @@ struct Atoms : Sizes {
     }
     __device__ __forceinline__ static float exp2(float x) { return ptx::exp2_approximate(x); }
 
+    /// Accumulators become a left factor without an exchange between lanes: what a thread has of their columns is what
+    /// it has of the factor's, with other than 16 bits in another order (RowOrder).
     template <int M, int K>
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
+      auto const& x = from.r[0];
+      if constexpr (sizeof(Element) == 1) {
 #pragma unroll
-      for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(from.r[0][i * 2], from.r[0][i * 2 + 1]);
+        for (int i = 0; i < K / 8; ++i) {  // rows in turns, 16 columns each two
+          int const at = i / 2 * 8 + i % 2 * 2;
+          to.r[i / 4][i % 4] = ptx::narrow_four(Factor<Element>{}, x[at], x[at + 1], x[at + 4], x[at + 5]);
+        }
+      } else if constexpr (sizeof(Element) == 4) {
+#pragma unroll
+        for (int i = 0; i < K / 2; ++i)
+          to.r[i / 4][i % 4] = ptx::round_to_tf32(__float_as_uint(x[i / 4 * 4 + i % 2 * 2 + i % 4 / 2]));
+      } else {
+#pragma unroll
+        for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(x[i * 2], x[i * 2 + 1]);
+      }
     }
 
     template <int M, int N>

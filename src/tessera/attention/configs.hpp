@@ -61,6 +61,37 @@ struct AttentionFewQueries<256> : BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = true, staged_store = false;
 };
+/// Q, K and V of e4m3. Products take half the time of 16-bit ones, exponentials what they took: it is the row work that
+/// steps hide under. Up to d 128 a step's products are added in fp32 (the tensor cores cut their sums at some 14 bits,
+/// which over thousands of keys would be an error larger than that of the weights): beside them, the numerator and P
+/// there are registers for 128 keys. Of d 256 there are for the numerator alone.
+/// The same tile for few queries, of several heads together: what is left of it is the products of two for one.
+template <int Features>
+struct AttentionNarrowFew : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
+  static constexpr bool adds_apart = Features <= 128;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool take_turns = true;
+};
+template <int Features>
+struct AttentionNarrow : AttentionNarrowFew<Features> {
+  static constexpr bool one_head_a_tile = true;
+};
+/// fp32 that the tensor cores round to tf32. Two stages each of K and V fit beside 64 KB of Q of d 128.
+template <int Features>
+struct AttentionTf32 : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 8192 / Features, D = Features, depth = 2, query_depth = 1;
+  static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 1;
+  static constexpr bool take_turns = true, one_head_a_tile = true;
+};
+/// Few queries of them: steps of 16 KB a tile.
+template <int Features>
+struct AttentionTf32Few : BulkSizes {
+  static constexpr int consumers = 1, BM = 64, BN = 4096 / Features, D = Features, depth = 2, query_depth = 1;
+  static constexpr int teams_at_once = 2;
+  static constexpr int producer_registers = 40, consumer_registers = 216, store_boxes = 1;
+  static constexpr bool take_turns = true;
+};
 /// What the choice of parts of the keys counts with, in steps of a tile.
 struct AttentionSplitClocks {
   static constexpr double team = 2;          // a team's first step to arrive, and its last products
