@@ -193,30 +193,31 @@ TEST_CASE("scales, lengths, layouts and parts of the keys go with arranged value
 
 TEST_CASE("the plan says what keeps e4m3 and fp32 from the hopper pipeline") {
   ViewOf<Exec, e4m3_t****> const q("Q", 1, 2, 64, 128);
-  ViewOf<Exec, bf16_t****> const o("O", 1, 2, 64, 128);
+  ViewOf<Exec, bf16_t****> const o("O", 1, 2, 64, 128), wide_o("O", 1, 2, 64, 256);
   ViewOf<Exec, float****> const single("Q", 1, 2, 64, 128), wide("Q", 1, 2, 64, 256);
-  auto const reason = [](auto const& o, auto const& x, AttentionOptions options, auto const&... functors) {
+  ViewOf<Exec, char*> const workspace("workspace", 2 * 128 * 64 * 4);
+  AttentionOptions const room{.allow_tf32 = true, .workspace = workspace.data(), .workspace_bytes = workspace.size()};
+  auto const reason = [](auto const& o, auto const& x, AttentionOptions const& options, auto const&... functors) {
     AttentionPlan const plan = attention_plan(Exec{}, o, x, x, x, options, functors...);
     CHECK(plan.algorithm == AttentionAlgorithm::tiled);
     return std::string(plan.reason);
   };
-  AttentionOptions const room{.allow_tf32 = true, .workspace_bytes = SIZE_MAX};
   CHECK(attention_plan(Exec{}, o, q, q, q, room).algorithm == AttentionAlgorithm::hopper);
-  CHECK(attention_plan(Exec{}, single, single, single, single, room).algorithm == AttentionAlgorithm::hopper);
-  CHECK(attention_workspace_size(Exec{}, o, q, q, q) == 2 * 128 * 128);
+  CHECK(attention_plan(Exec{}, o, single, single, single, room).algorithm == AttentionAlgorithm::hopper);
+  CHECK(attention_workspace_size(Exec{}, o, q, q, q) == 2 * 128 * 128);  // lines of 128 bytes
   CHECK(contains(reason(o, q, {}), "options.workspace"));
-  CHECK(contains(reason(o, q, {.workspace_bytes = 2 * 128 * 128 - 1}), "options.workspace"));
-  CHECK(contains(reason(single, single, {}), "allow_tf32"));
-  CHECK(contains(reason(wide, wide, room), "128 features"));
-  auto window = room;
+  auto less = room, window = room;
+  less.workspace_bytes = 2 * 128 * 128 - 1;
+  CHECK(contains(reason(o, q, less), "options.workspace"));
+  CHECK(contains(reason(o, single, {}), "allow_tf32"));
+  CHECK(contains(reason(wide_o, wide, room), "128 features"));
   window.window_left = 5;
   CHECK(contains(reason(o, q, window), "windows"));
   CHECK(contains(reason(o, q, room, score::SoftCap{4.0}), "own"));
   poison(o);
-  CHECK(contains(
-      error_of(
-          [&] { attention(Exec{}, o, q, q, q, {.algorithm = AttentionAlgorithm::hopper, .allow_fallback = false}); },
-          ErrorCode::unsupported),
-      "attention_workspace_size"));
+  auto const asked = [&] {
+    attention(Exec{}, o, q, q, q, {.algorithm = AttentionAlgorithm::hopper, .allow_fallback = false});
+  };
+  CHECK(contains(error_of(asked, ErrorCode::unsupported), "attention_workspace_size"));
   CHECK(is_poisoned(o));
 }

@@ -242,14 +242,16 @@ struct Atoms : Sizes {
                      factor<Sizes::right_across>(b, right, k), add || k > 0);
       ptx::wgmma_commit();
     }
-    template <int M, int N, int K>
+    /// With the P columns of b from `col` on.
+    template <int M, int N, int P, int K>
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
-                                             Accumulator<M, N>& acc, bool add) const {
+                                             Accumulator<M, P>& acc, bool add, int col = 0) const {
+      static_assert(rows_contiguous || P == N);
       pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < Rounded<M, K>::steps; ++k) {
-        std::uint64_t const right = rows_contiguous ? factor<false>(b, 0, k)  // 16 rows are 2048 bytes
+        std::uint64_t const right = rows_contiguous ? factor<false>(b, col, k)  // 16 rows are 2048 bytes
                                                     : ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128);
         ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], right, add || k > 0);
       }
@@ -351,12 +353,12 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2]);
     }
-    /// to(i, j) = to(i, j) * rows(i) + from(i, j)
-    template <int M, int N>
+    /// to(i, j) = to(i, j) * rows(i) + from(i, j - Col), in the columns of `to` from Col on
+    template <int Col, int M, int P, int N>
     __device__ __forceinline__ void scale_and_add(Accumulator<M, N>& to, RowValues<M> const& rows,
-                                                  Accumulator<M, N> const& from) const {
+                                                  Accumulator<M, P> const& from) const {
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) to.r[0][i] = to.r[0][i] * rows.v[i % 4 / 2] + from.r[0][i];
+      for (int i = 0; i < P / 2; ++i) to.r[0][Col / 2 + i] = to.r[0][Col / 2 + i] * rows.v[i % 4 / 2] + from.r[0][i];
     }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
@@ -380,8 +382,18 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float m = rows.v[h];
+        if constexpr (sizeof(Element) == 1) {
+          float n = acc.r[0][h * 2];
 #pragma unroll
-        for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
+          for (int i = h * 2; i < N / 2; i += 4) {
+            m = fmaxf(m, acc.r[0][i]);
+            n = fmaxf(n, acc.r[0][i + 1]);
+          }
+          m = fmaxf(m, n);
+        } else {
+#pragma unroll
+          for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
+        }
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
       }

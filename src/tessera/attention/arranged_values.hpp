@@ -9,6 +9,7 @@
 #include <tessera/attention/problem.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/machine.hpp>
+#include <tessera/unroll.hpp>
 
 // V as atoms want it that read the right factor of weights with its rows, the keys, contiguous: one more read and write
 // of V, against a read for every tile of queries.
@@ -57,18 +58,23 @@ struct ArrangeValues {
   std::int64_t calls() const { return feature_words() * (to.rows / keys) * to.inner * to.outer; }
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    std::int64_t const col = i % feature_words() * features;
-    i /= feature_words();
-    std::int64_t const first = i % (to.rows / keys) * keys;
-    i /= to.rows / keys;
-    Plane const plane{i / to.inner, i % to.inner};
+    std::int64_t const col = take_remainder(i, feature_words()) * features,
+                       first = take_remainder(i, to.rows / keys) * keys, inner = take_remainder(i, to.inner);
+    Plane const plane{i, inner};
     std::int64_t end = from.rows;
     if (key_lengths != nullptr) {
       std::int64_t const length = key_lengths[plane.outer * key_lengths_stride];
       end = length < end ? length : end;
     }
     Word word[keys];
-    for (int k = 0; k < keys; ++k) word[k] = first + k < end ? read(plane, first + k, col) : Word{};
+    if (words && first + keys <= end) {  // all on their way at once
+      Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, first, col);
+      TESSERA_UNROLL
+      for (int k = 0; k < keys; ++k) word[k] = *reinterpret_cast<Word const*>(source + k * from.row_stride);
+    } else {
+      TESSERA_UNROLL
+      for (int k = 0; k < keys; ++k) word[k] = first + k < end ? read(plane, first + k, col) : Word{};
+    }
     for (int f = 0; f < features; ++f) {
       if (col + f >= from.cols) return;
       Pack pack[2];
@@ -83,7 +89,6 @@ struct ArrangeValues {
  private:
   KOKKOS_FORCEINLINE_FUNCTION Word read(Plane plane, std::int64_t row, std::int64_t col) const {
     Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, row, col);
-    if (words) return *reinterpret_cast<Word const*>(source);
     Word word{};
     for (int f = 0; f < features; ++f)
       if (col + f < from.cols) word.v[f] = source[f * from.col_stride];

@@ -69,7 +69,7 @@ struct AttentionFewQueries<256> : BulkSizes {
 template <int Features>
 struct AttentionNarrowFew : BulkSizes {
   static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
-  static constexpr bool adds_apart = Features <= 128;
+  static constexpr int columns_apart = Features <= 128 ? Features : 32;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = true;
 };

@@ -342,26 +342,30 @@ struct AttentionKernel {
       modify(math, t, 0, s);
       softmax.update(math, s);
       math.round(s, p);
+      auto const multiply = [&](int j) {
+        numerator.multiply(math, p, values(math, t, j, vs), softmax, j == 0);
+        if constexpr (numerator.multiplies_first) vs.release();
+      };
       for (int j = 1; j < t.steps; ++j) {
         math.turn([&] {
-          math.multiply(q_tile, ks.acquire().k, s, false);                  // the next scores ...
-          numerator.multiply(math, p, values(math, t, j - 1, vs), j == 1);  // ... and this step's products
+          if constexpr (numerator.multiplies_first) multiply(j - 1);
+          math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
+          if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
-        math.template wait_all_but<1>(s);
+        math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
         modify(math, t, j, s);
-        numerator.remember(softmax);
         softmax.update(math, s);
-        math.template wait_all_but<0>(numerator.product());
-        vs.release();
+        numerator.wait(math);
+        if constexpr (!numerator.multiplies_first) vs.release();
         numerator.rescale(math, softmax);
         math.round(s, p);
       }
       qs.release();
-      numerator.multiply(math, p, values(math, t, t.steps - 1, vs), t.steps == 1);
-      math.template wait_all_but<0>(numerator.product());
-      vs.release();
-      numerator.end(math, softmax);
+      multiply(t.steps - 1);
+      numerator.wait(math);
+      if constexpr (!numerator.multiplies_first) vs.release();
+      numerator.end(math);
     }
     softmax.finish(math, acc, value_scale(t));
     Plane const plane{t.split * batches + outer(t), t.head};

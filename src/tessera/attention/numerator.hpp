@@ -6,69 +6,98 @@
 #include <Kokkos_Core.hpp>
 
 #include <tessera/atoms.hpp>
+#include <tessera/portable/pack.hpp>
 
 namespace tessera::detail {
 
-/// The tensor cores' own sums are cut: what a step adds comes in registers of its own.
+/// The tensor cores' own sums are cut to so few bits that over many keys they would lose their value: what a step adds
+/// comes in registers of its own, of so many columns at a time, and is added in fp32.
 template <class Atoms>
-concept AddsApart = Atoms::adds_apart;
+concept AddsApart = Atoms::columns_apart >
+0;
 
-/// Σ weights · values of M queries, relative to the newest maximum that it has been told of.
+/// Σ weights · values of M queries. A step's product is that of the weights which the softmax has given last.
 template <class Atoms, int M, int N>
 struct Numerator {
   using Math = typename Atoms::Math;
+  static constexpr bool multiplies_first = false;  // in a turn, before the next scores
   typename Atoms::template Accumulator<M, N> sum;
 
   KOKKOS_FORCEINLINE_FUNCTION explicit Numerator(Math& math) : sum(math) {}
   KOKKOS_FORCEINLINE_FUNCTION void begin(Math&) const {}
   /// Starts a step's product.
-  template <class Weights, class Values>
-  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Weights const& p, Values const& v, bool first) {
+  template <class Weights, class Values, class Softmax>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Weights const& p, Values const& v, Softmax const&, bool first) {
     math.multiply(p, v, sum, !first);
   }
-  /// Before the softmax takes the scores that follow that product.
-  template <class Softmax>
-  KOKKOS_FORCEINLINE_FUNCTION void remember(Softmax const&) const {}
-  /// The product is done, the softmax has its new maximum.
+  /// Until that product is done.
+  KOKKOS_FORCEINLINE_FUNCTION void wait(Math& math) { math.template wait_all_but<0>(sum); }
+  /// After that, and when the softmax has a new maximum.
   template <class Softmax>
   KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Softmax const& softmax) {
     softmax.rescale(math, sum);
   }
-  /// The last product is done.
-  template <class Softmax>
-  KOKKOS_FORCEINLINE_FUNCTION void end(Math&, Softmax const&) const {}
-  KOKKOS_FORCEINLINE_FUNCTION auto& product() { return sum; }
+  KOKKOS_FORCEINLINE_FUNCTION void end(Math&) const {}
 };
 
-/// Of such sums: to bring what was there to a product's maximum and to add it is one multiply-add, as the first alone.
+/// Apart in all columns: the step before is added while the next scores are multiplied. To bring what was there to its
+/// maximum and to add it is one multiply-add, as the first alone would be.
 template <AddsApart Atoms, int M, int N>
-struct Numerator<Atoms, M, N> {
+requires(Atoms::columns_apart == N) struct Numerator<Atoms, M, N> {
   using Math = typename Atoms::Math;
+  static constexpr bool multiplies_first = false;
   typename Atoms::template Accumulator<M, N> sum, step;
   typename Atoms::template RowValues<M> factors;  // that belong to the step
 
   KOKKOS_FORCEINLINE_FUNCTION explicit Numerator(Math& math) : sum(math), step(math), factors(math) {}
   KOKKOS_FORCEINLINE_FUNCTION void begin(Math& math) {
     math.clear(sum);
-    math.begin(step);
+    math.clear(step);
   }
-  template <class Weights, class Values>
-  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Weights const& p, Values const& v, bool) {
+  template <class Weights, class Values, class Softmax>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Weights const& p, Values const& v, Softmax const& softmax,
+                                            bool) {
+    end(math);
+    factors = softmax.factors();
     math.multiply(p, v, step, false);
   }
+  KOKKOS_FORCEINLINE_FUNCTION void wait(Math& math) { math.template wait_all_but<0>(step); }
   template <class Softmax>
-  KOKKOS_FORCEINLINE_FUNCTION void remember(Softmax const& softmax) {
-    factors = softmax.factors();
+  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math&, Softmax const&) const {}
+  KOKKOS_FORCEINLINE_FUNCTION void end(Math& math) { math.template scale_and_add<0>(sum, factors, step); }
+};
+
+/// Apart in a few columns at a time, those before them being added meanwhile. Beside them and the numerator there are
+/// no registers for scores, which come after.
+template <AddsApart Atoms, int M, int N>
+requires(Atoms::columns_apart < N) struct Numerator<Atoms, M, N> {
+  using Math = typename Atoms::Math;
+  static constexpr bool multiplies_first = true;
+  static constexpr int columns = Atoms::columns_apart, pairs = N / columns / 2;
+  static_assert(N % (2 * columns) == 0);
+  typename Atoms::template Accumulator<M, N> sum;
+
+  KOKKOS_FORCEINLINE_FUNCTION explicit Numerator(Math& math) : sum(math) {}
+  KOKKOS_FORCEINLINE_FUNCTION void begin(Math& math) { math.clear(sum); }
+  template <class Weights, class Values, class Softmax>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Weights const& p, Values const& v, Softmax const& softmax,
+                                            bool) {
+    typename Atoms::template Accumulator<M, columns> even(math), odd(math);
+    math.multiply(p, v, even, false);
+    unroll<pairs>([&](auto pair) {
+      constexpr int col = pair * 2 * columns;
+      math.multiply(p, v, odd, false, col + columns);
+      math.template wait_for<1>(even);
+      math.template scale_and_add<col>(sum, softmax.factors(), even);
+      if constexpr (pair + 1 < pairs) math.multiply(p, v, even, false, col + 2 * columns);
+      math.template wait_for<(pair + 1 < pairs ? 1 : 0)>(odd);
+      math.template scale_and_add<col + columns>(sum, softmax.factors(), odd);
+    });
   }
+  KOKKOS_FORCEINLINE_FUNCTION void wait(Math&) const {}
   template <class Softmax>
-  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Softmax const&) {
-    math.scale_and_add(sum, factors, step);
-  }
-  template <class Softmax>
-  KOKKOS_FORCEINLINE_FUNCTION void end(Math& math, Softmax const& softmax) {
-    math.scale_and_add(sum, softmax.factors(), step);
-  }
-  KOKKOS_FORCEINLINE_FUNCTION auto& product() { return step; }
+  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math&, Softmax const&) const {}
+  KOKKOS_FORCEINLINE_FUNCTION void end(Math&) const {}
 };
 
 }  // namespace tessera::detail
