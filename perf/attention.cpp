@@ -4,7 +4,8 @@
 // Attention: attention_fwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
 // Variants: full, causal, window1024 (causal, so many keys), packed and documents (causal, of 512 to 4096 tokens one
 // behind the other), in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled pages of 64 and lengths
-// between an eighth of Sk and Sk.
+// between an eighth of Sk and Sk. The type tf32 is fp32 that may be rounded to it; e4m3 has results of bf16. The copy
+// of V that these take is part of the time.
 #include <algorithm>
 #include <cctype>
 #include <map>

@@ -335,9 +335,10 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///
 /// Q (B, H, S_q, d), K (B, H_kv, S_k, d), V (B, H_kv, S_k, d_v), O (B, H, S_q, d_v), or with the sequence before the
 /// heads (options.layout); any strides; d and d_v up to 256; H a multiple of H_kv, whose heads serve H / H_kv query
-/// heads each. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double on a CPU; O may have another
-/// type. Neither scores nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs
-/// asynchronously on `exec`, without fence or allocation.
+/// heads each. Elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t with fp32 accumulation, or double on a CPU; O may
+/// have another type. options.q_scale, k_scale and v_scale are what the elements of a head are times. Neither scores
+/// nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs asynchronously on
+/// `exec`, without fence or allocation.
 ///
 /// Keys may lie in pages (options.block_table): K (pages, H_kv, page size, d), V (pages, H_kv, page size, d_v).
 ///
@@ -348,7 +349,8 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp
 /// @param mask which keys queries see, of those that the options leave: see mask.hpp and mask_table.hpp
-/// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
+/// @throws Error{extent} extents do not fit, those of scales either, or d or d_v over 256; {overlap} O or lse shares
+/// memory with another
 ///   operand or with itself;
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
 ///   memory is out of reach, options.splits is negative, starts of sequences decrease or leave the rows (host execution

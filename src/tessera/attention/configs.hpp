@@ -61,22 +61,30 @@ struct AttentionFewQueries<256> : BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = true, staged_store = false;
 };
-/// Q, K and V of e4m3. Products take half the time of 16-bit ones, exponentials what they took: it is the row work that
-/// steps hide under. Up to d 128 a step's products are added in fp32 (the tensor cores cut their sums at some 14 bits,
-/// which over thousands of keys would be an error larger than that of the weights): beside them, the numerator and P
-/// there are registers for 128 keys. Of d 256 there are for the numerator alone.
-/// The same tile for few queries, of several heads together: what is left of it is the products of two for one.
+/// Q, K and V of e4m3. A step's products are added in fp32: the tensor cores cut their own sums at some 14 bits, which
+/// over 16384 keys with values of one sign takes a fifth of the result. Where `columns_apart` is less than the
+/// features, they are formed before the next scores and in their registers, so many columns twice: with d 128 then 192
+/// keys a step, on an H200 +3 to +6 % from 4096 keys on, but -6 % at 1024, where more of the last tile is empty. With d
+/// 256, and with d 64 in three consumers (+7 to +12 %), there are no registers for other than that, nor for more than
+/// 32 columns.
+template <int Features, int Keys = 128, int Consumers = 2>
+struct AttentionNarrow : BulkSizes {
+  static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2, query_depth = 1;
+  static constexpr int columns_apart = D > 128 || consumers > 2 ? 32 : (Keys > 128 ? 64 : D);
+  static constexpr bool one_head_a_tile = true;  // heads together have AttentionNarrowFew
+  static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
+  static constexpr bool take_turns = true;
+  static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
+};
+/// The same tile for few queries, of several heads together: one of the consumers has them all.
 template <int Features>
 struct AttentionNarrowFew : BulkSizes {
   static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
-  static constexpr int columns_apart = Features <= 128 ? Features : 32;
+  static constexpr int columns_apart = D > 128 ? 32 : D;
   static constexpr int producer_registers = 24, consumer_registers = 240;
-  static constexpr bool take_turns = true;
+  static constexpr bool take_turns = false;
 };
-template <int Features>
-struct AttentionNarrow : AttentionNarrowFew<Features> {
-  static constexpr bool one_head_a_tile = true;
-};
+inline constexpr int attention_narrow_keys = 192, attention_narrow_from = 2048;
 /// fp32 that the tensor cores round to tf32. Two stages each of K and V fit beside 64 KB of Q of d 128.
 template <int Features>
 struct AttentionTf32 : BulkSizes {

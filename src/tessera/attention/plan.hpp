@@ -46,21 +46,28 @@ template <class T>
 inline constexpr bool arranges_values = std::is_same_v<T, e4m3_t> || std::is_same_v<T, float>;
 constexpr bool with_arranged_values(Scalar type) { return type == Scalar::e4m3 || type == Scalar::fp32; }
 
-/// f(atoms) with the configuration for these.
+/// f(atoms) with the configuration for e4m3, or for fp32 of up to 128 features.
 template <class Exec, class T, class F>
 void visit_arranged_attention(AttentionProblem const& p, F const& f) {
-  auto const visit = [&](auto d) {
-    constexpr int D = decltype(d)::value;
-    using Sizes = std::conditional_t<sizeof(T) == 1, AttentionNarrow<D>, AttentionTf32<D>>;
-    using Few = std::conditional_t<sizeof(T) == 1, AttentionNarrowFew<D>, AttentionTf32Few<D>>;
-    if (p.q.rows <= 64)
-      f(BulkAtoms<Exec, T, Few>{});
+  std::int64_t const features = attention_features(p);
+  bool const few = p.q.rows <= 64;
+  if constexpr (sizeof(T) == 4) {
+    if (features <= 64)
+      few ? f(BulkAtoms<Exec, T, AttentionTf32Few<64>>{}) : f(BulkAtoms<Exec, T, AttentionTf32<64>>{});
     else
-      f(BulkAtoms<Exec, T, Sizes>{});
-  };
-  visit_features(attention_features(p), [&](auto d) {
-    if constexpr (sizeof(T) == 1 || d() <= 128) visit(d);
-  });
+      few ? f(BulkAtoms<Exec, T, AttentionTf32Few<128>>{}) : f(BulkAtoms<Exec, T, AttentionTf32<128>>{});
+  } else {
+    if (few)
+      visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionNarrowFew<decltype(d)::value>>{}); });
+    else if (features <= 64)
+      f(BulkAtoms<Exec, T, AttentionNarrow<64, 128, 3>>{});
+    else if (features > 128)
+      f(BulkAtoms<Exec, T, AttentionNarrow<256>>{});
+    else if (p.keys_in_sight() < attention_narrow_from)
+      f(BulkAtoms<Exec, T, AttentionNarrow<128>>{});
+    else
+      f(BulkAtoms<Exec, T, AttentionNarrow<128, attention_narrow_keys>>{});
+  }
 }
 
 /// Beside the scores of long tiles, and in teams of three consumers, a mask's functor has too few registers.
