@@ -4,7 +4,8 @@
 // Attention: attention_fwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
 // Variants: full, causal, window1024 (causal, so many keys), packed and documents (causal, of 512 to 4096 tokens one
 // behind the other), in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled pages of 64 and lengths
-// between an eighth of Sk and Sk.
+// between an eighth of Sk and Sk. The type tf32 is fp32 that may be rounded to it; e4m3 has results of bf16. The copy
+// of V that these take is part of the time.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -136,8 +137,8 @@ model::Work work_of(model::AttentionShape const& s, Sight const& sight, int elem
 }
 
 /// The operation as its user calls it, with the workspace it asks for. The options refer to what is `kept`.
-template <class Exec, class Operand, class... Kept>
-Implementation ours(Exec const& exec, Operand const& o, Operand const& q, Operand const& k, Operand const& v,
+template <class Exec, class Output, class Operand, class... Kept>
+Implementation ours(Exec const& exec, Output const& o, Operand const& q, Operand const& k, Operand const& v,
                     AttentionOptions options, Kept const&... kept) {
   Vector<Exec, char> const workspace("workspace", attention_workspace_size(exec, o, q, k, v, options));
   if (workspace.size() > 0) options.workspace = workspace.data();
@@ -209,20 +210,25 @@ Implementation over_documents(Exec const& exec, Operand const& q, Operand const&
           tessera::to_string(plan)};
 }
 
+/// Operands of 8 bits have results of 16.
+template <class T>
+using OutputOf = std::conditional_t<sizeof(T) == 1, bf16_t, T>;
+
 template <class Exec, class T>
 std::vector<Implementation> implementations(Exec const& exec, model::AttentionShape const& s, Sight const& sight,
-                                            bool plain) {
+                                            bool tf32, [[maybe_unused]] bool plain) {
   using Operand = Tensor4<Exec, T>;
   auto const q = random_view<Operand>(exec, 1, s.batch, s.query_heads, s.query_length, s.head_size);
   auto const k = random_view<Operand>(exec, 2, s.batch, s.kv_heads, s.kv_length, s.head_size);
   auto const v = random_view<Operand>(exec, 3, s.batch, s.kv_heads, s.kv_length, s.head_size);
-  auto const o = zero_view<Operand>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
-  AttentionOptions options;
-  options.causal = sight.causal;
+  auto const o = zero_view<Tensor4<Exec, OutputOf<T>>>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
+  AttentionOptions options{.causal = sight.causal, .allow_tf32 = tf32};
   if (sight.window > 0) options.window_left = sight.window - 1;
-  if (!sight.starts.empty()) return {over_documents(exec, q, k, v, o, options, sight)};
+  if constexpr (sizeof(T) > 1)
+    if (!sight.starts.empty()) return {over_documents(exec, q, k, v, o, options, sight)};
   std::vector<Implementation> all = {ours(exec, o, q, k, v, options)};
-  if (plain) {
+  if constexpr (sizeof(T) > 1) {
+    if (!plain) return all;
     std::int64_t const rows = s.batch * s.query_heads * s.query_length;
     auto const scores = zero_view<Matrix<Exec, Accumulator<T>>>(exec, rows, s.kv_length);
     all.push_back({"plain", [=] {
@@ -233,22 +239,26 @@ std::vector<Implementation> implementations(Exec const& exec, model::AttentionSh
 }
 
 template <class Exec, class T>
-Case attention_case(Session<Exec>& session, std::string const& variant, std::string const& size) {
+Case attention_case(Session<Exec>& session, std::string const& type, std::string const& variant,
+                    std::string const& size) {
   model::AttentionShape const shape = parse_shape(size);
   Sight const sight = Sight::of(variant, shape);
-  Case c{"attention_fwd", name(scalar_of<T>), variant, to_string(shape)};
+  if (sizeof(T) == 1 && (sight.page > 0 || !sight.starts.empty()))
+    throw std::invalid_argument("--type=" + type + " has the variants full, causal, window and decode");
+  Case c{"attention_fwd", type, variant, to_string(shape)};
   c.work = work_of(shape, sight, sizeof(T));
   c.arithmetic = model::type_from_string(c.type);
   c.counts_flops = !sight.decode;
   // The scores that the plain loop stores are what limits it.
   double const scores = 4.0 * shape.batch * shape.query_heads * shape.query_length * shape.kv_length;
   bool const ordinary = sight.pairs == 0 && sight.page == 0;
-  bool const plain = session.arguments().peers && ordinary && scores <= (session.on_host ? 64e6 : 2e9);
+  bool const plain = session.arguments().peers && ordinary && sizeof(T) > 1 && scores <= (session.on_host ? 64e6 : 2e9);
   c.implementations = {"tessera"};
   if (plain) c.implementations.push_back("plain");
-  c.prepare = [&session, shape, sight, plain] {
-    if (sight.page > 0) return paged_implementations<Exec, T>(session.exec(), shape, sight.page);
-    return implementations<Exec, T>(session.exec(), shape, sight, plain);
+  c.prepare = [&session, shape, sight, plain, tf32 = type == "tf32"] {
+    if constexpr (sizeof(T) > 1)
+      if (sight.page > 0) return paged_implementations<Exec, T>(session.exec(), shape, sight.page);
+    return implementations<Exec, T>(session.exec(), shape, sight, tf32, plain);
   };
   return c;
 }
@@ -266,6 +276,12 @@ std::vector<std::string> gpu_sizes() {
 std::vector<std::string> const gpu_decode_sizes = {"B64Hq32Hkv8Sq1Sk8192D128", "B16Hq32Hkv8Sq1Sk8192D128",
                                                    "B1Hq32Hkv8Sq1Sk131072D128"};
 
+/// Of the types beside bf16, in "full" and "causal".
+std::vector<std::string> gpu_sizes_of(std::string const& type) {
+  if (type == "tf32") return {"B4Hq16Sq4096D128"};
+  return {"B4Hq16Sq4096D128", "B1Hq16Sq16384D128", "B4Hq8Sq4096D256", "B1Hq8Sq16384D256"};
+}
+
 struct Attention {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
@@ -273,23 +289,27 @@ struct Attention {
     auto const decode_sizes = session.sizes({"Hq8Hkv2Sq1Sk4096D128", "B4Hq8Hkv2Sq1Sk4096D128"}, gpu_decode_sizes);
     auto const document_sizes = session.sizes({"Hq4Sq4096D64"}, {"B1Hq16Sq16384D128"});
     auto const add = [&](std::string const& type, std::string const& variant, std::string const& size) {
-      auto const add_of = [&]<class T>() { session.add(attention_case<Exec, T>(session, variant, size)); };
+      auto const add_of = [&]<class T>() { session.add(attention_case<Exec, T>(session, type, variant, size)); };
+      std::string const elements = type == "tf32" ? "fp32" : type;
       if constexpr (Session<Exec>::on_host)
-        with_type<float, bf16_t, fp16_t, double>(type, add_of);
+        with_type<float, bf16_t, fp16_t, e4m3_t, double>(elements, add_of);
       else
-        with_type<float, bf16_t, fp16_t>(type, add_of);
+        with_type<float, bf16_t, fp16_t, e4m3_t>(elements, add_of);
     };
     auto const sizes_of = [&](std::string const& variant) -> std::vector<std::string> const& {
       if (variant == "full" || variant == "causal") return sizes;
       return variant == "decode" || variant.rfind("paged", 0) == 0 ? decode_sizes : document_sizes;
     };
     bool const chosen = !session.arguments().sizes.empty();
-    for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16"}))
-      for (std::string const& variant :
-           session.variants(chosen ? std::vector<std::string>{"full", "causal"}
-                                   : std::vector<std::string>{"full", "causal", "window1024", "packed", "documents",
-                                                              "decode", "paged64"}))
-        for (std::string const& size : sizes_of(variant)) add(type, variant, size);
+    using Names = std::vector<std::string>;
+    for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16", "e4m3", "tf32"})) {
+      bool const further = type == "e4m3" || type == "tf32";
+      for (std::string const& variant : session.variants(
+               chosen || further ? Names{"full", "causal"}
+                                 : Names{"full", "causal", "window1024", "packed", "documents", "decode", "paged64"}))
+        for (std::string const& size : further ? session.sizes(sizes, gpu_sizes_of(type)) : sizes_of(variant))
+          add(type, variant, size);
+    }
   }
 };
 

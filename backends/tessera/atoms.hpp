@@ -80,6 +80,20 @@ concept Copies = requires(typename A::Copy const& copy, typename A::Source const
 template <class A>
 concept ReadsPages = A::reads_pages;
 
+/// Tiles RightTransposed of rounded weights want their matrix with the rows contiguous, those of each RowOrder::rows in
+/// its order, and zero behind the last that counts.
+template <class A>
+concept WantsRowsContiguous = A::rows_contiguous;
+
+/// Weights are rounded times 2 to a power.
+template <class A>
+constexpr int weight_exponent() {
+  if constexpr (requires { A::weight_exponent; })
+    return A::weight_exponent;
+  else
+    return 0;
+}
+
 /// Math on an (M, N) accumulator: asynchronous multiply of two staged tiles, waiting, element access, store.
 template <class A, int M, int N, int K>
 concept Multiplies = requires(typename A::Math& math, typename A::template Left<M, K> const& left,

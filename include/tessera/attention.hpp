@@ -32,9 +32,8 @@ constexpr void require_attention_operands() {
   static_assert(
       std::is_same_v<TQ, typename K::non_const_value_type> && std::is_same_v<TQ, typename V::non_const_value_type>,
       "attention: Q, K and V have one value type");
-  static_assert(std::is_same_v<TQ, float> || std::is_same_v<TQ, fp16_t> || std::is_same_v<TQ, bf16_t> ||
-                    (std::is_same_v<TQ, double> && Machine<Exec>::is_host),
-                "attention: the elements are float, fp16_t or bf16_t, or double on a CPU");
+  static_assert(float_type<TQ> && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
+                "attention: the elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t, or double on a CPU");
   static_assert(std::is_same_v<TQ, double> == std::is_same_v<typename O::value_type, double> &&
                     float_type<typename O::value_type>,
                 "attention: O is of a floating-point type, of double exactly when Q, K and V are");
@@ -144,6 +143,28 @@ void take_key_lengths(AttentionProblem& p, AttentionOptions const& options, std:
   p.key_lengths_stride = lengths.stride[0];
 }
 
+/// Behind take_sequences(), whose number is then that of the batch.
+template <class Exec>
+void take_head_scales(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  std::int64_t const batch = options.query_starts ? p.packed.count : p.q.outer;
+  auto const take = [&](char const* name, ViewRef<float const, 2> const& scales, std::int64_t entries,
+                        std::int64_t heads) -> HeadScales::Operand {
+    if (!scales) return {};
+    auto const& a = scales.array();
+    scales.template check_accessible<Exec>(op, name);
+    if ((a.extent[0] != 1 && a.extent[0] != entries) || (a.extent[1] != 1 && a.extent[1] != heads))
+      throw Error(ErrorCode::extent, std::string(op) + ": " + name + " " + shape(a) + " is not (" +
+                                         std::to_string(entries) + " or 1, " + std::to_string(heads) + " or 1); " +
+                                         operands);
+    check_data(op, name, a);
+    return {a.data, a.extent[0] > 1 ? a.stride[0] : 0, a.extent[1] > 1 ? a.stride[1] : 0};
+  };
+  // Keys in pages have the batch of the queries.
+  p.scales = {take("q_scale", options.q_scale, batch, p.q.inner), take("k_scale", options.k_scale, batch, p.k.inner),
+              take("v_scale", options.v_scale, batch, p.v.inner)};
+}
+
 template <class Exec, class O, class Q, class K, class V>
 AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_view, V const& v_view,
                                    AttentionOptions const& options) {
@@ -192,7 +213,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
     check_no_overlap(op, "lse", lse.array(), "K", k);
     check_no_overlap(op, "lse", lse.array(), "V", v);
   }
-  auto const check_apart = [&](char const* name, ViewRef<int const, 1> const& numbers) {
+  auto const check_apart = [&](char const* name, auto const& numbers) {
     if (!numbers) return;
     check_no_overlap(op, "O", o, name, numbers.array());
     if (lse) check_no_overlap(op, "lse", lse.array(), name, numbers.array());
@@ -200,8 +221,12 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_apart("key_lengths", options.key_lengths);
   check_apart("query_starts", options.query_starts);
   check_apart("key_starts", options.key_starts);
+  check_apart("q_scale", options.q_scale);
+  check_apart("k_scale", options.k_scale);
+  check_apart("v_scale", options.v_scale);
   if (options.query_starts || options.key_starts) take_sequences<Exec>(p, options, operands);
   if (options.key_lengths) take_key_lengths<Exec>(p, options, operands);
+  if (options.q_scale || options.k_scale || options.v_scale) take_head_scales<Exec>(p, options, operands);
   if (p.packed.count > 0) {
     check_value(!options.block_table, op, "options.block_table does not go with packed sequences");
     check_value(options.splits <= 1, op, "the keys of packed sequences are not split, as options.splits asks for");
@@ -310,9 +335,10 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///
 /// Q (B, H, S_q, d), K (B, H_kv, S_k, d), V (B, H_kv, S_k, d_v), O (B, H, S_q, d_v), or with the sequence before the
 /// heads (options.layout); any strides; d and d_v up to 256; H a multiple of H_kv, whose heads serve H / H_kv query
-/// heads each. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double on a CPU; O may have another
-/// type. Neither scores nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs
-/// asynchronously on `exec`, without fence or allocation.
+/// heads each. Elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t with fp32 accumulation, or double on a CPU; O may
+/// have another type. options.q_scale, k_scale and v_scale are what the elements of a head are times. Neither scores
+/// nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs asynchronously on
+/// `exec`, without fence or allocation.
 ///
 /// Keys may lie in pages (options.block_table): K (pages, H_kv, page size, d), V (pages, H_kv, page size, d_v).
 ///
@@ -323,7 +349,8 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 /// @param options scale, mask, layout, statistics: see AttentionOptions
 /// @param score what happens to each scaled score before the softmax: see score.hpp
 /// @param mask which keys queries see, of those that the options leave: see mask.hpp and mask_table.hpp
-/// @throws Error{extent} extents do not fit, or d or d_v over 256; {overlap} O or lse shares memory with another
+/// @throws Error{extent} extents do not fit, those of scales either, or d or d_v over 256; {overlap} O or lse shares
+/// memory with another
 ///   operand or with itself;
 ///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
 ///   memory is out of reach, options.splits is negative, starts of sequences decrease or leave the rows (host execution
@@ -342,7 +369,8 @@ void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
   AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
   if (plan.tiles == 0) return;
   detail::check_mask(mask, p, plan);
-  if (plan.splits > 1 && options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
+  if (plan.workspace_bytes > 0 &&
+      options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
     throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
   detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask, options.workspace);
 }

@@ -44,13 +44,18 @@ struct AttentionOptions {
   /// Error{value} for a page that does not exist, where the host can read block_table and key_lengths: at the price of
   /// reading them, and of what is still writing them having to be done.
   bool check_pages = false;
+  /// Elements of Q, K and V are these times what is stored, as operands of 8 bits have it: (B, H) for Q, (B, H_kv) for
+  /// K and V, of packed sequences their number in the place of B; an extent of 1 serves all. Of Q and K positive.
+  ViewRef<float const, 2> q_scale = {}, k_scale = {}, v_scale = {};
+  bool allow_tf32 = false;  ///< tensor cores may multiply fp32 operands, rounded to tf32 (10 bits of fraction)
   /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double
   /// Parts of the keys that teams of their own attend over, for few queries and many keys; 0: as many as the shape and
   /// the machine suggest and the workspace holds. The result does not depend on which team is done first.
   int splits = 0;
-  /// attention_workspace_size() bytes in the memory of the execution space, aligned to 16; without, keys are not split.
+  /// attention_workspace_size() bytes in the memory of the execution space, aligned to 16; without, keys are not split,
+  /// and e4m3 and fp32 operands not taken by the Hopper pipeline, which arranges V there.
   /// Not to be touched before the attention is done.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;

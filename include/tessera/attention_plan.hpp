@@ -13,7 +13,7 @@ enum class AttentionAlgorithm : std::uint8_t {
   automatic,    ///< the fastest that can run the problem here
   tiled,        ///< tiles through team scratch, register tiles; a SIMD micro-kernel on a CPU
   tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up; bf16 and fp16)
-  hopper,       ///< asynchronous bulk copies and warpgroup products, warp-specialised (sm_90a; bf16 and fp16)
+  hopper,       ///< asynchronous bulk copies and warpgroup products, warp-specialised (sm_90a; bf16, fp16, e4m3, tf32)
 };
 
 /// "tiled"
@@ -28,7 +28,7 @@ struct AttentionPlan {
   std::int64_t tiles = 0;            ///< tiles of queries over batch and heads; of packed sequences some have none
   int concurrency = 1;               ///< multiprocessors or cores
   int splits = 1;                    ///< parts of the keys, each with teams of its own, merged by a kernel that follows
-  std::size_t workspace_bytes = 0;   ///< of options.workspace that they take
+  std::size_t workspace_bytes = 0;   ///< of options.workspace that they take, and V where it is arranged there
   int splits_wanted = 1;             ///< as many as there would be if the workspace held them
   std::size_t workspace_wanted = 0;  ///< for which it would have to have so many bytes
   char const* reason = "";           ///< why this algorithm and, after a fall-back, why not the one asked for

@@ -10,6 +10,7 @@
 #include <tessera/cuda/bulk_stores.hpp>
 #include <tessera/cuda/bulk_tiles.hpp>
 #include <tessera/cuda/lines.hpp>
+#include <tessera/cuda/mma.hpp>
 #include <tessera/cuda/rounding.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
@@ -27,8 +28,14 @@ struct Atoms : Sizes {
   static constexpr int team_threads = warpgroup * (1 + consumers);
   static constexpr bool in_turns = Sizes::take_turns && consumers > 1;
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
+  /// The tensor cores read factors of other than 16 bits along the contracted index only: the right factor of rounded
+  /// weights then lies with its rows contiguous, in the order of RowOrder, and zero behind the last that counts.
+  static constexpr bool rows_contiguous = sizeof(Element) != 2;
+  using RowOrder = bulk::RowOrder<sizeof(Element)>;
   /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
-  static constexpr bool clips_rows = false;
+  static constexpr bool clips_rows = rows_contiguous;
+  /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
+  static constexpr int weight_exponent = sizeof(Element) == 1 ? 8 : 0;
 
   using Source = CUtensorMap;
   struct Target {
@@ -57,7 +64,7 @@ struct Atoms : Sizes {
     static constexpr bool left = false;
   };
   template <int K, int N>
-  struct RightTransposed : Lined<K, N> {};  // (K,N)
+  struct RightTransposed : std::conditional_t<rows_contiguous, Lined<N, K, true>, Lined<K, N>> {};  // (K,N)
 
   template <class Tile>
   static Source source(MatrixStack const& m, int teams_together = 1) {
@@ -123,7 +130,8 @@ struct Atoms : Sizes {
   template <int M, int K>
   struct Rounded {
     static constexpr std::size_t scratch_bytes = 0;
-    std::uint32_t r[K / 16][4];
+    static constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // of the tensor cores along K
+    std::uint32_t r[steps][4];
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
@@ -234,15 +242,19 @@ struct Atoms : Sizes {
                      factor<Sizes::right_across>(b, right, k), add || k > 0);
       ptx::wgmma_commit();
     }
-    template <int M, int N, int K>
+    /// With the P columns of b from `col` on.
+    template <int M, int N, int P, int K>
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
-                                             Accumulator<M, N>& acc, bool add) const {
+                                             Accumulator<M, P>& acc, bool add, int col = 0) const {
+      static_assert(rows_contiguous || P == N);
       pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < K / 16; ++k)  // 16 rows are 2048 bytes
-        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k],
-                   ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128), add || k > 0);
+      for (int k = 0; k < Rounded<M, K>::steps; ++k) {
+        std::uint64_t const right = rows_contiguous ? factor<false>(b, col, k)  // 16 rows are 2048 bytes
+                                                    : ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128);
+        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], right, add || k > 0);
+      }
       ptx::wgmma_commit();
     }
     /// Rows of a right factor become zero from `first` on: by each consumer for itself, since zeros that the other
@@ -341,6 +353,13 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2]);
     }
+    /// to(i, j) = to(i, j) * rows(i) + from(i, j - Col), in the columns of `to` from Col on
+    template <int Col, int M, int P, int N>
+    __device__ __forceinline__ void scale_and_add(Accumulator<M, N>& to, RowValues<M> const& rows,
+                                                  Accumulator<M, P> const& from) const {
+#pragma unroll
+      for (int i = 0; i < P / 2; ++i) to.r[0][Col / 2 + i] = to.r[0][Col / 2 + i] * rows.v[i % 4 / 2] + from.r[0][i];
+    }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
 #pragma unroll
@@ -363,8 +382,18 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float m = rows.v[h];
+        if constexpr (sizeof(Element) == 1) {
+          float n = acc.r[0][h * 2];
 #pragma unroll
-        for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
+          for (int i = h * 2; i < N / 2; i += 4) {
+            m = fmaxf(m, acc.r[0][i]);
+            n = fmaxf(n, acc.r[0][i + 1]);
+          }
+          m = fmaxf(m, n);
+        } else {
+#pragma unroll
+          for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
+        }
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
       }
@@ -389,10 +418,25 @@ struct Atoms : Sizes {
     }
     __device__ __forceinline__ static float exp2(float x) { return ptx::exp2_approximate(x); }
 
+    /// Accumulators become a left factor without an exchange between lanes: what a thread has of their columns is what
+    /// it has of the factor's, with other than 16 bits in another order (RowOrder).
     template <int M, int K>
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, Rounded<M, K>& to) const {
+      auto const& x = from.r[0];
+      if constexpr (sizeof(Element) == 1) {
 #pragma unroll
-      for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(from.r[0][i * 2], from.r[0][i * 2 + 1]);
+        for (int i = 0; i < K / 8; ++i) {  // rows in turns, 16 columns each two
+          int const at = i / 2 * 8 + i % 2 * 2;
+          to.r[i / 4][i % 4] = ptx::narrow_four(Factor<Element>{}, x[at], x[at + 1], x[at + 4], x[at + 5]);
+        }
+      } else if constexpr (sizeof(Element) == 4) {
+#pragma unroll
+        for (int i = 0; i < K / 2; ++i)
+          to.r[i / 4][i % 4] = ptx::round_to_tf32(__float_as_uint(x[i / 4 * 4 + i % 2 * 2 + i % 4 / 2]));
+      } else {
+#pragma unroll
+        for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(x[i * 2], x[i * 2 + 1]);
+      }
     }
 
     template <int M, int N>

@@ -33,6 +33,19 @@ struct Factor<std::int8_t> : ptx::Int8 {};
 template <class Element>
 using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>;
 
+/// The rows of a right factor that lies with them contiguous, so that a lane's columns of an accumulator are its
+/// columns of a left one: an accumulator's lane has two neighbours of every eight, a factor's four neighbouring bytes
+/// of every sixteen, or words four apart of every eight.
+template <int ElementBytes>
+struct RowOrder {
+  static constexpr int rows = 32 / ElementBytes;  // that change places with each other
+  /// Which of them is in a place.
+  KOKKOS_FUNCTION static constexpr int row(int place) {
+    return ElementBytes == 1 ? place / 16 * 16 + place % 4 / 2 * 8 + place % 16 / 4 * 2 + place % 2
+                             : place % 4 * 2 + place / 4;
+  }
+};
+
 /// What a team loads together with the other of its cluster: each half of the lines of a tile, for both.
 struct Neighbours {
   bool left, right, second;  // which tiles, and whether the second half is this team's
@@ -43,8 +56,7 @@ struct Neighbours {
 template <class Element, int Lines, int Cols, bool Transposed = false>
 struct Boxes {
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements
-  static_assert(Cols % line == 0);
-  static constexpr int lines = Lines, boxes = Cols / line;
+  static constexpr int lines = Lines, boxes = (Cols + line - 1) / line;  // what a last one has too much is not read
   static constexpr bool transposed = Transposed;
   alignas(1024) unsigned char v[boxes][Lines][line_bytes];
 };

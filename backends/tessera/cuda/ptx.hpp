@@ -302,6 +302,16 @@ __device__ __forceinline__ std::uint16_t narrow_pair(E5m2, float low, float high
   return x;
 }
 
+/// Four numbers of at most 448 rounded to e4m3, the first in the lowest bits. NaN stays NaN.
+__device__ __forceinline__ std::uint32_t narrow_four(E4m3, float x0, float x1, float x2, float x3) {
+  std::uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x1), "f"(x0));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x3), "f"(x2));
+  std::uint32_t all;
+  asm("mov.b32 %0, {%1, %2};" : "=r"(all) : "h"(low), "h"(high));
+  return all;
+}
+
 /// 2^x, relative error 2^-22, subnormal results flushed.
 __device__ __forceinline__ float exp2_approximate(float x) {
   float y;

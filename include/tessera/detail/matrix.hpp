@@ -11,6 +11,14 @@
 
 namespace tessera::detail {
 
+/// n becomes n / d; the remainder. For indices into extents: 64-bit division takes several times as long as 32-bit one.
+KOKKOS_FORCEINLINE_FUNCTION std::int64_t take_remainder(std::int64_t& n, std::int64_t d) {
+  std::int64_t const whole = (n | d) >> 32 == 0 ? static_cast<std::uint32_t>(n) / static_cast<std::uint32_t>(d) : n / d;
+  std::int64_t const r = n - whole * d;
+  n = whole;
+  return r;
+}
+
 /// Which matrix of a stack: (batch, head) for attention, (0, batch) for a batched matrix product.
 struct Plane {
   std::int64_t outer = 0, inner = 0;

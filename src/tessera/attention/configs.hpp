@@ -61,6 +61,45 @@ struct AttentionFewQueries<256> : BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = true, staged_store = false;
 };
+/// Q, K and V of e4m3. A step's products are added in fp32: the tensor cores cut their own sums at some 14 bits, which
+/// over 16384 keys with values of one sign takes a fifth of the result. Where `columns_apart` is less than the
+/// features, they are formed before the next scores and in their registers, so many columns twice: with d 128 then 192
+/// keys a step, on an H200 +3 to +6 % from 4096 keys on, but -6 % at 1024, where more of the last tile is empty. With d
+/// 256, and with d 64 in three consumers (+7 to +12 %), there are no registers for other than that, nor for more than
+/// 32 columns.
+template <int Features, int Keys = 128, int Consumers = 2>
+struct AttentionNarrow : BulkSizes {
+  static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2, query_depth = 1;
+  static constexpr int columns_apart = D > 128 || consumers > 2 ? 32 : (Keys > 128 ? 64 : D);
+  static constexpr bool one_head_a_tile = true;  // heads together have AttentionNarrowFew
+  static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
+  static constexpr bool take_turns = true;
+  static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
+};
+/// The same tile for few queries, of several heads together: one of the consumers has them all.
+template <int Features>
+struct AttentionNarrowFew : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
+  static constexpr int columns_apart = D > 128 ? 32 : D;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool take_turns = false;
+};
+inline constexpr int attention_narrow_keys = 192, attention_narrow_from = 2048;
+/// fp32 that the tensor cores round to tf32. Two stages each of K and V fit beside 64 KB of Q of d 128.
+template <int Features>
+struct AttentionTf32 : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 8192 / Features, D = Features, depth = 2, query_depth = 1;
+  static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 1;
+  static constexpr bool take_turns = true, one_head_a_tile = true;
+};
+/// Few queries of them: steps of 16 KB a tile.
+template <int Features>
+struct AttentionTf32Few : BulkSizes {
+  static constexpr int consumers = 1, BM = 64, BN = 4096 / Features, D = Features, depth = 2, query_depth = 1;
+  static constexpr int teams_at_once = 2;
+  static constexpr int producer_registers = 40, consumer_registers = 216, store_boxes = 1;
+  static constexpr bool take_turns = true;
+};
 /// What the choice of parts of the keys counts with, in steps of a tile.
 struct AttentionSplitClocks {
   static constexpr double team = 2;          // a team's first step to arrive, and its last products

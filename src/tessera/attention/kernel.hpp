@@ -4,6 +4,7 @@
 #define TESSERA_ATTENTION_KERNEL_HPP
 
 #include <tessera/attention/mask_table.hpp>
+#include <tessera/attention/numerator.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
 #include <tessera/gemm/problem.hpp>
@@ -21,6 +22,8 @@ struct AttentionKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
   static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
+  /// Heads may have scales; elsewhere a tile has no register for its own.
+  static constexpr bool scaled = ranged || WantsRowsContiguous<Atoms>;
   using Compute = typename Atoms::Compute;
   /// The rows of a tile may be of several heads; larger tiles are not asked about it at every element.
   static constexpr bool shares_tiles = !requires { Atoms::one_head_a_tile; };
@@ -53,11 +56,11 @@ struct AttentionKernel {
     typename Atoms::template RightTransposed<BN, D> v;  // (BN,D)
     static constexpr int depth = Atoms::depth;
   };
-  using Scores = typename Atoms::template Accumulator<BM, BN>;    // (BM,BN)
-  using Numerator = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
-  using Weights = typename Atoms::template Rounded<BM, BN>;       // (BM,BN)
+  using Scores = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
+  using Results = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
+  using Weights = typename Atoms::template Rounded<BM, BN>;     // (BM,BN)
   using Inputs = Streams<QStage, KStage, VStage>;
-  using Held = Fragments<Scores, Numerator, Weights>;
+  using Held = Fragments<Scores, Results, Weights>;
 
   typename Atoms::Source q, k, v;
   typename Atoms::Target o;
@@ -68,6 +71,8 @@ struct AttentionKernel {
   int batches, heads, heads_per_kv, queries, keys, splits, together;
   Compute scale;
   bool causal;
+  struct Unscaled {};
+  std::conditional_t<scaled, HeadScales, Unscaled> scales;
   Score score;
   Ranges ranges;
   using Functor = std::conditional_t<masked, Mask, mask::All>;
@@ -77,7 +82,7 @@ struct AttentionKernel {
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
         k(key_source<typename Atoms::template Right<BN, D>>(p, p.k)),
         v(key_source<typename Atoms::template RightTransposed<BN, D>>(p, p.v)),
-        o(Atoms::template target<Numerator>(p.o)),
+        o(Atoms::template target<Results>(p.o)),
         lse(p.lse),
         pages(p.pages),
         key_lengths(p.key_lengths),
@@ -96,6 +101,7 @@ struct AttentionKernel {
         mask(m) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
+    if constexpr (scaled) scales = p.scales;
   }
 
   template <class Rows>
@@ -263,15 +269,31 @@ struct AttentionKernel {
     f(Plane{outer(t), head});
   }
 
+  /// Of products of Q and K.
+  KOKKOS_FORCEINLINE_FUNCTION Compute score_scale(Tile const& t) const {
+    if constexpr (scaled)
+      if (scales.q.data != nullptr || scales.k.data != nullptr)
+        return scale * scales.q(t.batch, t.head) * scales.k(t.batch, t.head / heads_per_kv);
+    return scale;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Compute value_scale(Tile const& t) const {
+    if constexpr (scaled)
+      return scales.v(t.batch, t.head / heads_per_kv);
+    else
+      return 1;
+  }
+
   /// The caller's scores, and −∞ where a key is not seen.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, Scores& s) const {
     int const first_key = key(t, j);
-    if constexpr (!std::is_same_v<Score, score::Identity>)
+    if constexpr (!std::is_same_v<Score, score::Identity>) {
+      Compute const own_scale = score_scale(t);
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (t.query + r < queries_of(t) && first_key + c < t.keys)
-          x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
+          x = score(x * own_scale, t.batch, t.head, t.query + r, first_key + c);
       });
+    }
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
@@ -305,12 +327,14 @@ struct AttentionKernel {
     constexpr Compute log2_e = Compute(1.44269504088896340736);
     if (ranged && t.query >= queries_of(t)) return;
     Scores s(math);
-    Numerator acc(math);
+    Numerator<Atoms, BM, D> numerator(math);
+    auto& acc = numerator.sum;
     Weights p(math);
-    OnlineSoftmax<Atoms, BM> softmax(math, std::is_same_v<Score, score::Identity> ? scale * log2_e : log2_e);
+    OnlineSoftmax<Atoms, BM> softmax(math, std::is_same_v<Score, score::Identity> ? score_scale(t) * log2_e : log2_e);
     if (t.steps == 0) {
       math.clear(acc);
     } else {
+      numerator.begin(math);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
       math.template wait_all_but<0>(s);
@@ -318,26 +342,32 @@ struct AttentionKernel {
       modify(math, t, 0, s);
       softmax.update(math, s);
       math.round(s, p);
+      auto const multiply = [&](int j) {
+        numerator.multiply(math, p, values(math, t, j, vs), softmax, j == 0);
+        if constexpr (numerator.multiplies_first) vs.release();
+      };
       for (int j = 1; j < t.steps; ++j) {
         math.turn([&] {
-          math.multiply(q_tile, ks.acquire().k, s, false);           // the next scores ...
-          math.multiply(p, values(math, t, j - 1, vs), acc, j > 1);  // ... and this step's products
+          if constexpr (numerator.multiplies_first) multiply(j - 1);
+          math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
+          if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
-        math.template wait_all_but<1>(s);
+        math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
         modify(math, t, j, s);
         softmax.update(math, s);
-        math.template wait_all_but<0>(acc);
-        vs.release();
-        softmax.rescale(math, acc);
+        numerator.wait(math);
+        if constexpr (!numerator.multiplies_first) vs.release();
+        numerator.rescale(math, softmax);
         math.round(s, p);
       }
       qs.release();
-      math.multiply(p, values(math, t, t.steps - 1, vs), acc, t.steps > 1);
-      math.template wait_all_but<0>(acc);
-      vs.release();
+      multiply(t.steps - 1);
+      numerator.wait(math);
+      if constexpr (!numerator.multiplies_first) vs.release();
+      numerator.end(math);
     }
-    softmax.finish(math, acc);
+    softmax.finish(math, acc, value_scale(t));
     Plane const plane{t.split * batches + outer(t), t.head};
     if constexpr (ranged)
       math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows

@@ -17,6 +17,7 @@ class OnlineSoftmax {
   using Compute = typename Atoms::Compute;
   using Values = typename Atoms::template RowValues<Rows>;
   using Math = typename Atoms::Math;
+  static constexpr Compute exponent = weight_exponent<Atoms>();  // numerator and denominator are times 2 to it
 
  public:
   /// `scale`: from scores to exponents of 2, positive.
@@ -33,6 +34,7 @@ class OnlineSoftmax {
         [scale](Compute& m, Compute& a, Compute& l, Compute& base) {
           base = m == -Kokkos::Experimental::infinity_v<Compute> ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
           a = Math::exp2(a * scale - base);
+          if constexpr (exponent != 0) base -= exponent;
           l *= a;
         },
         m_, a_, l_, base_);
@@ -46,16 +48,19 @@ class OnlineSoftmax {
     math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });
   }
 
-  /// Divides by the denominators; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
+  /// By which what was accumulated before the last update shrinks.
+  KOKKOS_FORCEINLINE_FUNCTION Values const& factors() const { return a_; }
+
+  /// Divides by the denominators, times `factor`; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
   template <class Accumulator>
-  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc) {
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc, Compute factor) {
     Compute const scale = scale_;
     math.row_combine(l_);
     math.for_rows(
-        [scale](Compute& m, Compute& a, Compute& l) {
-          a = l == Compute(0) ? Compute(0) : Compute(1) / l;
+        [scale, factor](Compute& m, Compute& a, Compute& l) {
+          a = l == Compute(0) ? Compute(0) : factor / l;
           m = l == Compute(0) ? -Kokkos::Experimental::infinity_v<Compute>
-                              : (m * scale + Kokkos::log2(l)) * Compute(0.69314718055994530942);
+                              : (m * scale + (Kokkos::log2(l) - exponent)) * Compute(0.69314718055994530942);
         },
         m_, a_, l_);
     rescale(math, acc);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include <tessera/attention/arranged_values.hpp>
 #include <tessera/attention/configs.hpp>
 #include <tessera/attention/kernel.hpp>
 #include <tessera/attention/split.hpp>
@@ -39,6 +40,35 @@ inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !
 /// The element types that the pipelines of asynchronous copies attend over.
 template <class T>
 inline constexpr bool pipelines_attend = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
+
+/// Those that the bulk pipeline attends over with V arranged beforehand: e4m3, and fp32 rounded to tf32.
+template <class T>
+inline constexpr bool arranges_values = std::is_same_v<T, e4m3_t> || std::is_same_v<T, float>;
+constexpr bool with_arranged_values(Scalar type) { return type == Scalar::e4m3 || type == Scalar::fp32; }
+
+/// f(atoms) with the configuration for e4m3, or for fp32 of up to 128 features.
+template <class Exec, class T, class F>
+void visit_arranged_attention(AttentionProblem const& p, F const& f) {
+  std::int64_t const features = attention_features(p);
+  bool const few = p.q.rows <= 64;
+  if constexpr (sizeof(T) == 4) {
+    if (features <= 64)
+      few ? f(BulkAtoms<Exec, T, AttentionTf32Few<64>>{}) : f(BulkAtoms<Exec, T, AttentionTf32<64>>{});
+    else
+      few ? f(BulkAtoms<Exec, T, AttentionTf32Few<128>>{}) : f(BulkAtoms<Exec, T, AttentionTf32<128>>{});
+  } else {
+    if (few)
+      visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionNarrowFew<decltype(d)::value>>{}); });
+    else if (features <= 64)
+      f(BulkAtoms<Exec, T, AttentionNarrow<64, 128, 3>>{});
+    else if (features > 128)
+      f(BulkAtoms<Exec, T, AttentionNarrow<256>>{});
+    else if (p.keys_in_sight() < attention_narrow_from)
+      f(BulkAtoms<Exec, T, AttentionNarrow<128>>{});
+    else
+      f(BulkAtoms<Exec, T, AttentionNarrow<128, attention_narrow_keys>>{});
+  }
+}
 
 /// Beside the scores of long tiles, and in teams of three consumers, a mask's functor has too few registers.
 template <class Exec, class T, class F>
@@ -77,18 +107,20 @@ void visit_maskless_attention(AttentionProblem const& p, F const& f) {
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
 template <class Exec, class T, class Mask, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  if constexpr (std::is_same_v<Mask, mask::All>)
+  if constexpr (arranges_values<T>)
+    visit_arranged_attention<Exec, T>(p, f);
+  else if constexpr (std::is_same_v<Mask, mask::All>)
     visit_maskless_attention<Exec, T>(p, f);
   else
     visit_masked_attention<Exec, T>(p, f);
 }
 
 /// f(std::type_identity<KernelMask>) with what a kernel of the pipelines is compiled for: Ranges in the place of
-/// mask::All where the problem has them.
+/// mask::All where the problem has them, or scales of heads, which go with them.
 template <class Mask, class F>
 void visit_kernel_mask(AttentionProblem const& p, F const& f) {
   if constexpr (std::is_same_v<Mask, mask::All>)
-    if (p.ranged()) return f(std::type_identity<Ranges>{});
+    if (p.ranged() || p.scales.present()) return f(std::type_identity<Ranges>{});
   f(std::type_identity<Mask>{});
 }
 
@@ -118,20 +150,21 @@ void each_async_attention(AttentionProblem const& p, F const& f) {
   }
 }
 
-/// The parts of the keys: as many as asked for, else as the shape and the machine suggest and the workspace holds.
+/// The parts of the keys: as many as asked for, else as the shape and the machine suggest and the workspace holds
+/// behind the first `taken` bytes.
 inline void plan_splits(AttentionPlan& plan, AttentionProblem const& p, AttentionOptions const& options,
-                        SplitShape const& shape, std::size_t element) {
+                        SplitShape const& shape, std::size_t element, std::size_t taken) {
   plan.splits_wanted = options.splits > 0 ? options.splits : (p.packed.count > 0 ? 1 : attention_splits(shape));
-  plan.workspace_wanted = split_workspace(p, plan.splits_wanted, element);
+  plan.workspace_wanted = taken + split_workspace(p, plan.splits_wanted, element);
   if (options.splits > 0 && options.workspace_bytes < plan.workspace_wanted)
     throw Error(ErrorCode::workspace, "tessera::attention: " + std::to_string(options.splits) +
                                           " splits need a workspace of " + std::to_string(plan.workspace_wanted) +
                                           " bytes, " + std::to_string(options.workspace_bytes) +
                                           " were passed (attention_workspace_size)");
   std::size_t const a_split = split_workspace(p, 2, element) / 2;
-  std::size_t const room = a_split > 0 ? options.workspace_bytes / a_split : 0;
+  std::size_t const room = a_split > 0 ? (options.workspace_bytes - taken) / a_split : 0;
   plan.splits = room < 2 ? 1 : static_cast<int>(std::min<std::size_t>(room, plan.splits_wanted));
-  plan.workspace_bytes = split_workspace(p, plan.splits, element);
+  plan.workspace_bytes = taken + split_workspace(p, plan.splits, element);
 }
 
 /// The portable kernels know windows and packed sequences always.
@@ -157,18 +190,42 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
                          static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
                          Atoms::BN,
                          p.key_lengths != nullptr};
-  plan_splits(plan, p, options, shape, sizeof(typename Atoms::Compute));
+  plan_splits(plan, p, options, shape, sizeof(typename Atoms::Compute),
+              WantsRowsContiguous<Atoms> ? arranged_bytes(p.v) : 0);
   return plan;
+}
+
+/// What e4m3 and fp32 operands must be for the bulk pipeline; nullptr when they are.
+inline char const* arranged_attention_operands(AttentionProblem const& p, AttentionOptions const& options) {
+  if (p.q.type == Scalar::fp32 && !options.allow_tf32)
+    return "the hopper pipeline would round fp32 operands to tf32, which allow_tf32 does not permit";
+  if (p.q.type == Scalar::fp32 && attention_features(p) > 128)
+    return "the hopper pipeline takes fp32 operands of up to 128 features";
+  for (MatrixStack const* m : {&p.q, &p.k})
+    if (m->col_stride != 1 || !bulk_copyable(*m))
+      return "the hopper pipeline wants contiguous features of Q and K, and pointers and strides in multiples of 16 "
+             "bytes";
+  if (p.ranged() || p.pages.present())
+    return "the hopper pipeline takes e4m3 and fp32 operands with causal masks and key lengths, but without windows, "
+           "packed sequences or pages";
+  if (p.keys() == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
+  if (options.workspace_bytes < arranged_bytes(p.v))
+    return "the hopper pipeline reads V of e4m3 and fp32 with the keys contiguous: it is arranged so, for which "
+           "options.workspace is missing or too small (attention_workspace_size)";
+  return nullptr;
 }
 
 /// What the operands must be for the bulk pipeline; nullptr when they are.
 template <class Exec>
-char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p) {
+char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options) {
   if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
+  if (with_arranged_values(p.q.type)) return arranged_attention_operands(p, options);
   for (MatrixStack const* m : {&p.q, &p.k, &p.v, &p.o}) {
     bool const fits = m->type == p.q.type || (m == &p.o && m->type == Scalar::fp32);
     if (!fits || (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16))
-      return "the hopper pipeline takes Q, K and V of bf16 or of fp16, O of the same type or of fp32";
+      return "the hopper pipeline takes Q, K and V of e4m3 or of fp32, or of bf16 or fp16 with O of the same type or "
+             "of "
+             "fp32";
     if (m->col_stride != 1 || !bulk_copyable(*m))
       return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
   }
@@ -181,7 +238,8 @@ char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p)
 
 /// Why the bulk pipeline cannot run this problem; nullptr when it can.
 template <class Exec, class Compute, class Score, class Mask>
-char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p) {
+char const* bulk_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p,
+                                    [[maybe_unused]] AttentionOptions const& options) {
   if constexpr (!has_bulk_pipeline<Exec>)
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   else if constexpr (!std::is_same_v<Compute, float>)
@@ -189,8 +247,10 @@ char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p)
   else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
     return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
            "CMake)";
+  else if (own_functor<Score, Mask> && with_arranged_values(p.q.type))
+    return "the hopper pipeline takes e4m3 and fp32 operands without scores and masks of the caller's own";
   else
-    return bulk_attention_operands(exec, p);
+    return bulk_attention_operands(exec, p, options);
 }
 
 /// A mask's table is for tiles of the size that runs, and for as many of them.
@@ -264,13 +324,20 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
   };
   AttentionPlan plan;
   if (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) {
-    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score, Mask>(exec, p);
+    char const* const obstacle = bulk_attention_obstacle<Exec, Compute, Score, Mask>(exec, p, options);
     if (wanted == AttentionAlgorithm::hopper) refuse(obstacle);
     if (obstacle == nullptr) {
-      if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
-        visit_bulk_attention<Exec, bf16_t, Mask>(p, [&](auto atoms) {  // as for fp16
+      if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>) {
+        auto const describe = [&](auto atoms) {
           plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, options, AttentionAlgorithm::hopper, reason);
-        });
+        };
+        if (p.q.type == Scalar::e4m3)
+          visit_bulk_attention<Exec, e4m3_t, Mask>(p, describe);
+        else if (p.q.type == Scalar::fp32)
+          visit_bulk_attention<Exec, float, Mask>(p, describe);
+        else
+          visit_bulk_attention<Exec, bf16_t, Mask>(p, describe);  // as for fp16
+      }
       return plan;
     }
     if (has_bulk_pipeline<Exec> || wanted == AttentionAlgorithm::hopper) reason = obstacle;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/attention/head_scales.hpp>
 #include <tessera/attention/sequences.hpp>
 #include <tessera/detail/matrix.hpp>
 
@@ -28,6 +29,7 @@ struct AttentionProblem {
   /// Query i sees the keys from i + (keys − queries) − left to i + (keys − queries) + right.
   std::int64_t left = endless, right = endless;
   PackedSequences packed;  // none where q.outer is the batch
+  HeadScales scales;
 
   static constexpr std::int64_t endless = std::int64_t(1) << 62;
   std::int64_t planes() const { return o.outer * o.inner; }
@@ -85,6 +87,7 @@ inline AttentionProblem with_heads_together(AttentionProblem p) {
   auto const follow = [](MatrixStack const& m) { return m.rows == 1 || m.inner_stride == m.rows * m.row_stride; };
   if (together == 1 || p.ranged() || p.q.rows * together > room || !follow(p.q) || !follow(p.o) || !follow(p.lse))
     return p;
+  if (p.scales.q.head_stride != 0) return p;  // a tile has one scale
   p.causal = p.causal && p.q.rows > 1;
   if (p.causal) p.together = static_cast<int>(p.q.rows);
   for (MatrixStack* const m : {&p.q, &p.o, &p.lse}) {

@@ -30,6 +30,12 @@ void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const
   });
 }
 
+/// V arranged for such kernels at the beginning of the workspace. Compiled with them.
+template <class Exec, class T>
+void run_arrange_values(Exec const& exec, AttentionProblem const& p, MatrixStack const& to) {
+  arrange_values<BulkAtoms<Exec, T, BulkSizes>>(exec, p, to);
+}
+
 /// The pipeline of asynchronous copies, likewise.
 template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p,
@@ -49,11 +55,14 @@ template <class Exec, class T, class Compute, class Score, class Mask>
 void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
-                  (!own_functor<Score, Mask> || compiles_bulk_kernels))
+    if constexpr (has_bulk_pipeline<Exec> && arranges_values<T>) {
+      if constexpr (!own_functor<Score, Mask>) run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
+    } else if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
+                         (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
       visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
         run_attention_bulk<Exec, T, typename decltype(kernel_mask)::type>(exec, p, score, mask);
       });
+    }
     return;
   }
   if (plan.algorithm == AttentionAlgorithm::tensor_core) {
@@ -68,8 +77,15 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
 
 /// Runs what the plan says for Q of T. O has elements.
 template <class Exec, class T, class Compute, class Score, class Mask>
-void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
+void run_attention(Exec const& exec, AttentionProblem p, AttentionPlan const& plan, Score const& score,
                    Mask const& mask, void* workspace) {
+  if constexpr (has_bulk_pipeline<Exec> && arranges_values<T>)
+    if (plan.algorithm == AttentionAlgorithm::hopper) {
+      MatrixStack const arranged = arranged_values(p.v, workspace);
+      run_arrange_values<Exec, T>(exec, p, arranged);
+      workspace = static_cast<char*>(workspace) + arranged_bytes(p.v);
+      p.v = arranged;
+    }
   if (plan.splits == 1) return run_attention_kernel<Exec, T, Compute>(exec, p, plan, score, mask);
   AttentionProblem const parts = split_problem(p, plan.splits, scalar_of<Compute>, workspace);
   run_attention_kernel<Exec, T, Compute>(exec, parts, plan, score, mask);
@@ -97,10 +113,17 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 #define TESSERA_ATTENTION_BULK_FP16(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, mask::All)
 #define TESSERA_ATTENTION_BULK_BF16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, bf16_t, Ranges)
 #define TESSERA_ATTENTION_BULK_FP16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, fp16_t, Ranges)
+#define TESSERA_ATTENTION_BULK_ARRANGED(EXTERN, EXEC, T) \
+  TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, mask::All)  \
+  EXTERN template void run_arrange_values<EXEC, T>(EXEC const&, AttentionProblem const&, MatrixStack const&);
+#define TESSERA_ATTENTION_BULK_E4M3(EXTERN, EXEC) TESSERA_ATTENTION_BULK_ARRANGED(EXTERN, EXEC, e4m3_t)
+#define TESSERA_ATTENTION_BULK_TF32(EXTERN, EXEC) TESSERA_ATTENTION_BULK_ARRANGED(EXTERN, EXEC, float)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_E4M3, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_TF32, extern)
 
 #define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T, MASK)                                                             \
   EXTERN template void run_attention_async<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, AttentionPlan const&, \

@@ -52,25 +52,15 @@ struct Repack {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     std::int64_t const a_line = line_packs(), inner = along_rows ? to.rows : a_line,
                        middle = along_rows ? a_line : to.rows;
-    std::int64_t rest = i, first = remainder(rest, inner), second = remainder(rest, middle);
+    std::int64_t rest = i, first = take_remainder(rest, inner), second = take_remainder(rest, middle);
     Plane plane;
-    plane.inner = remainder(rest, to.inner);
+    plane.inner = take_remainder(rest, to.inner);
     plane.outer = rest;
     std::int64_t const row = along_rows ? first : second, col = (along_rows ? second : first) * count;
     Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, row, col);
     Pack pack;
     for (int e = 0; e < count; ++e) pack.v[e] = col + e < from.cols ? source[e * from.col_stride] : Bits(0);
     *reinterpret_cast<Pack*>(static_cast<Bits*>(const_cast<void*>(to.data)) + to.offset(plane, row, col)) = pack;
-  }
-
- private:
-  /// n becomes n / d; the remainder. 64-bit division takes several times as long.
-  KOKKOS_FORCEINLINE_FUNCTION static std::int64_t remainder(std::int64_t& n, std::int64_t d) {
-    std::int64_t const whole =
-        (n | d) >> 32 == 0 ? static_cast<std::uint32_t>(n) / static_cast<std::uint32_t>(d) : n / d;
-    std::int64_t const r = n - whole * d;
-    n = whole;
-    return r;
   }
 };
 
