@@ -6,6 +6,7 @@
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
+#include <tessera/attention/score_of_head.hpp>
 #include <tessera/gemm/problem.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
@@ -263,15 +264,64 @@ struct AttentionKernel {
     f(Plane{outer(t), head});
   }
 
-  /// The caller's scores, and −∞ where a key is not seen.
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, Scores& s) const {
-    int const first_key = key(t, j);
-    if constexpr (!std::is_same_v<Score, score::Identity>)
+  /// What a score functor for a head reads of step j before there are scores: pairs, where the machine has registers
+  /// for them, of tiles that do not hang over an edge.
+  template <class OfHead>
+  static constexpr bool reads_ahead = AddsPairs<OfHead>&& requires {
+    typename Atoms::template Pairs<BM, BN, int>;
+  };
+  template <class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION bool ahead(Tile const& t, int first_key, OfHead const& f) const {
+    return f.has_pairs() && t.query + BM <= queries_of(t) && first_key + BN <= t.keys;
+  }
+  template <class Math, class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION auto read_ahead(Math& math, Tile const& t, int j, OfHead const& f) const {
+    if constexpr (reads_ahead<OfHead>) {
+      typename Atoms::template Pairs<BM, BN, decltype(f.pair(0, 0))> pairs;
+      int const first_key = key(t, j);
+      if (ahead(t, first_key, f))
+        math.read_pairs(pairs, [&](int r, int c) { return f.pair(t.query + r, first_key + c); });
+      return pairs;
+    } else {
+      return NoPairs{};
+    }
+  }
+  /// The caller's scores. In tiles that hang over an edge the last query and key stand for those behind it, so that
+  /// what the functor reads of them is there; nobody looks at these scores.
+  template <class Math, class OfHead, class Read>
+  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, OfHead const& f,
+                                          [[maybe_unused]] Read const& read, Scores& s) const {
+    int const rows = queries_of(t) - t.query, cols = t.keys - first_key;
+    if constexpr (AddsPlanes<OfHead>) return add_plane(math, s, scale, f.plane(t.query, first_key));
+    if constexpr (AddsConstants<OfHead, Compute>) {
+      Compute c;
+      if (f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c))
+        return math.for_each(s, [&](Compute& x, int, int) { x = x * scale + c; });
+    }
+    if constexpr (HasNear<OfHead, Compute>) {
+      if (taken_for_small(math, s, f.near(scale))) return;
+    }
+    if constexpr (reads_ahead<OfHead>)
+      if (ahead(t, first_key, f))
+        return math.for_each_in_pairs(s, read, [&](Compute& x, Compute& y, auto const& pair) {
+          x = x * scale + static_cast<Compute>(pair.first);
+          y = y * scale + static_cast<Compute>(pair.second);
+        });
+    bool const inside = !reads_ahead<OfHead> && rows >= BM && cols >= BN;
+    if (asked_anywhere<Score> || inside)
+      math.for_each(s, [&](Compute& x, int r, int c) { x = f(x * scale, t.query + r, first_key + c); });
+    else
       math.for_each(s, [&](Compute& x, int r, int c) {
-        if (t.query + r < queries_of(t) && first_key + c < t.keys)
-          x = score(x * scale, t.batch, t.head, t.query + r, first_key + c);
+        x = f(x * scale, t.query + (r < rows ? r : rows - 1), first_key + (c < cols ? c : cols - 1));
       });
+  }
+
+  /// The caller's scores, and −∞ where a key is not seen.
+  template <class Math, class OfHead, class Read>
+  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Read const& read,
+                                          Scores& s) const {
+    int const first_key = key(t, j);
+    if constexpr (!std::is_same_v<Score, score::Identity>) change(math, t, first_key, f, read, s);
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
@@ -311,11 +361,13 @@ struct AttentionKernel {
     if (t.steps == 0) {
       math.clear(acc);
     } else {
+      auto const f = score_of_head<Compute>(score, t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
+      auto const first_read = read_ahead(math, t, 0, f);
       math.template wait_all_but<0>(s);
       ks.release();
-      modify(math, t, 0, s);
+      modify(math, t, 0, f, first_read, s);
       softmax.update(math, s);
       math.round(s, p);
       for (int j = 1; j < t.steps; ++j) {
@@ -323,9 +375,10 @@ struct AttentionKernel {
           math.multiply(q_tile, ks.acquire().k, s, false);           // the next scores ...
           math.multiply(p, values(math, t, j - 1, vs), acc, j > 1);  // ... and this step's products
         });
+        auto const read = read_ahead(math, t, j, f);
         math.template wait_all_but<1>(s);
         ks.release();
-        modify(math, t, j, s);
+        modify(math, t, j, f, read, s);
         softmax.update(math, s);
         math.template wait_all_but<0>(acc);
         vs.release();

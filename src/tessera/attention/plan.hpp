@@ -40,9 +40,20 @@ inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !
 template <class T>
 inline constexpr bool pipelines_attend = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
 
-/// Beside the scores of long tiles, and in teams of three consumers, a mask's functor has too few registers.
-template <class Exec, class T, class F>
+/// Rows long enough for the long tiles of d 128.
+inline bool has_long_rows(AttentionProblem const& p) {
+  bool const edges = p.grows() || p.windowed();  // tiles that are half empty
+  return p.keys_in_sight() >= (edges ? attention_long_causal_from : attention_long_from);
+}
+
+/// Beside the scores of long tiles, and in teams of three consumers, a functor has too few registers, but for those in
+/// long tiles that say that theirs are few.
+template <class Exec, class T, class Score, class Mask, class F>
 void visit_masked_attention(AttentionProblem const& p, F const& f) {
+  if constexpr (std::is_same_v<Mask, mask::All> && requires { requires Score::few_registers; })
+    if (p.q.rows > 64 && !p.ranged() && !p.pages.present() && attention_features(p) > 64 &&
+        attention_features(p) <= 128 && has_long_rows(p))
+      return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
                    [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
@@ -56,31 +67,29 @@ void visit_masked_attention(AttentionProblem const& p, F const& f) {
 
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
-  std::int64_t const keys = p.keys_in_sight();
-  bool const edges = p.grows() || p.windowed();  // tiles that are half empty
-  bool const long_rows = keys >= (edges ? attention_long_causal_from : attention_long_from);
   if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
                    [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (attention_features(p) <= 64 && p.causal && keys < attention_three_causal_from)
+  else if (attention_features(p) <= 64 && p.causal && p.keys_in_sight() < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
   else if (attention_features(p) > 128)
     f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
-  else if (long_rows)
+  else if (has_long_rows(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
 }
 
-/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
-template <class Exec, class T, class Mask, class F>
+/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be
+/// Ranges beside a functor, of problems that have them.
+template <class Exec, class T, class Score, class Mask, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  if constexpr (std::is_same_v<Mask, mask::All>)
-    visit_maskless_attention<Exec, T>(p, f);
+  if constexpr (own_functor<Score, Mask>)
+    visit_masked_attention<Exec, T, Score, Mask>(p, f);
   else
-    visit_masked_attention<Exec, T>(p, f);
+    visit_maskless_attention<Exec, T>(p, f);
 }
 
 /// f(atoms) with the configurations of the pipeline of asynchronous copies for so many features, the preferred one
@@ -250,7 +259,7 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     if (wanted == AttentionAlgorithm::hopper) refuse(obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
-        visit_bulk_attention<Exec, bf16_t, Mask>(p, [&](auto atoms) {  // as for fp16
+        visit_bulk_attention<Exec, bf16_t, Score, Mask>(p, [&](auto atoms) {  // as for fp16
           plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, options, AttentionAlgorithm::hopper, reason);
         });
       return plan;

@@ -24,7 +24,8 @@ void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score cons
 /// `KernelMask` is what the kernel is compiled for: Ranges in the place of mask::All where the problem has them.
 template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
-  visit_bulk_attention<Exec, T, Mask>(p, [&](auto atoms) {
+  using Visited = std::conditional_t<own_functor<Score, Mask>, KernelMask, Mask>;
+  visit_bulk_attention<Exec, T, Score, Visited>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
     run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, KernelMask>(p, score, mask));
   });
