@@ -144,6 +144,17 @@ void take_key_lengths(AttentionProblem& p, AttentionOptions const& options, std:
   p.key_lengths_stride = lengths.stride[0];
 }
 
+template <class Exec>
+void take_sinks(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  auto const& sinks = options.sinks.array();
+  options.sinks.template check_accessible<Exec>(op, "options.sinks");
+  check_extent(op, "sinks", sinks, 0, p.q.inner, "the heads of Q; " + operands);
+  check_data(op, "sinks", sinks);
+  p.sinks = sinks.data;
+  p.sinks_stride = sinks.stride[0];
+}
+
 template <class Exec, class O, class Q, class K, class V>
 AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_view, V const& v_view,
                                    AttentionOptions const& options) {
@@ -192,7 +203,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
     check_no_overlap(op, "lse", lse.array(), "K", k);
     check_no_overlap(op, "lse", lse.array(), "V", v);
   }
-  auto const check_apart = [&](char const* name, ViewRef<int const, 1> const& numbers) {
+  auto const check_apart = [&](char const* name, auto const& numbers) {
     if (!numbers) return;
     check_no_overlap(op, "O", o, name, numbers.array());
     if (lse) check_no_overlap(op, "lse", lse.array(), name, numbers.array());
@@ -200,6 +211,8 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_apart("key_lengths", options.key_lengths);
   check_apart("query_starts", options.query_starts);
   check_apart("key_starts", options.key_starts);
+  check_apart("sinks", options.sinks);
+  if (options.sinks) take_sinks<Exec>(p, options, operands);
   if (options.query_starts || options.key_starts) take_sequences<Exec>(p, options, operands);
   if (options.key_lengths) take_key_lengths<Exec>(p, options, operands);
   if (p.packed.count > 0) {
@@ -316,7 +329,8 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///
 /// Keys may lie in pages (options.block_table): K (pages, H_kv, page size, d), V (pages, H_kv, page size, d_v).
 ///
-/// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
+/// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞,
+/// or LSE = its sink (options.sinks).
 /// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
 /// anything. Values that a mask hides, but no key length, must be finite: their weight is 0, and 0·∞ is NaN.
 ///

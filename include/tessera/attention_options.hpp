@@ -44,7 +44,12 @@ struct AttentionOptions {
   /// Error{value} for a page that does not exist, where the host can read block_table and key_lengths: at the price of
   /// reading them, and of what is still writing them having to be done.
   bool check_pages = false;
-  /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
+  /// A logit of each query head, (H), that has a weight in the softmax and no value: exp(sink) is one more summand of
+  /// every denominator, so that weights may sum to less than 1 (as in gpt-oss; Xiao et al. 2024). It is as it is,
+  /// neither scaled nor changed by a score functor nor masked. A query that sees no key gives O = 0 and LSE = its sink.
+  /// −∞ is none; of +∞ and NaN the head's rows are NaN.
+  ViewRef<float const, 1> sinks = {};
+  /// ln Σ exp(score) of each query, its sink among them, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double
   /// Parts of the keys that teams of their own attend over, for few queries and many keys; 0: as many as the shape and

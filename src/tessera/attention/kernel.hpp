@@ -66,6 +66,9 @@ struct AttentionKernel {
   PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
+  float const* sinks;
+  std::int64_t sinks_stride;
+  int head_rows;
   int batches, heads, heads_per_kv, queries, keys, splits, together;
   Compute scale;
   bool causal;
@@ -83,6 +86,9 @@ struct AttentionKernel {
         pages(p.pages),
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
+        sinks(p.sinks),
+        sinks_stride(p.sinks_stride),
+        head_rows(p.head_rows),
         batches(static_cast<int>(p.q.outer)),
         heads(static_cast<int>(p.q.inner)),
         heads_per_kv(p.heads_per_kv),
@@ -350,6 +356,16 @@ struct AttentionKernel {
     return v;
   }
 
+  /// The sink of a row's head: of heads together one behind the other. Rows behind the last have the last's.
+  KOKKOS_FORCEINLINE_FUNCTION float sink(Tile const& t, int r) const {
+    int head = t.head;
+    if (shares_tiles && head_rows > 0) {
+      int const row = t.query + r < queries ? t.query + r : queries - 1;
+      head = t.head * (queries / head_rows) + row / head_rows;
+    }
+    return sinks[head * sinks_stride];
+  }
+
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
     constexpr Compute log2_e = Compute(1.44269504088896340736);
@@ -390,7 +406,8 @@ struct AttentionKernel {
       math.template wait_all_but<0>(acc);
       vs.release();
     }
-    softmax.finish(math, acc);
+    bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
+    softmax.finish(math, acc, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
     Plane const plane{t.split * batches + outer(t), t.head};
     if constexpr (ranged)
       math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows
