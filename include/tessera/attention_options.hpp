@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <tessera/attention_dropout.hpp>
 #include <tessera/attention_plan.hpp>
 #include <tessera/view_ref.hpp>
 
@@ -49,6 +50,9 @@ struct AttentionOptions {
   /// neither scaled nor changed by a score functor nor masked. A query that sees no key gives O = 0 and LSE = its sink.
   /// −∞ is none; of +∞ and NaN the head's rows are NaN.
   ViewRef<float const, 1> sinks = {};
+  /// Of the weights, p in [0, 1]: see AttentionDropout. With a score or mask of the caller's own it wants
+  /// score::with_dropout(score).
+  AttentionDropout dropout = {};
   /// ln Σ exp(score) of each query, its sink among them, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double

@@ -60,6 +60,17 @@ struct Identity {
   }
 };
 
+/// A score whose kernel can drop weights, as AttentionOptions::dropout says: for callers' own scores and masks, which
+/// are compiled into the kernel.
+template <class Score>
+struct WithDropout {
+  Score own;
+};
+template <class Score = Identity>
+WithDropout<Score> with_dropout(Score const& score = {}) {
+  return {score};
+}
+
 /// limit·tanh(s / limit), as Gemma 2 bounds its scores; limit is positive. For float the error is at most limit·2^-20.
 /// Tiles of scores up to limit / 2 take a polynomial, others 1.6 times as long.
 struct SoftCap {

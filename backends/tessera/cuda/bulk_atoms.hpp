@@ -307,6 +307,23 @@ struct Atoms : Sizes {
           f(acc.r[block][i], row<M, N>(i, block), col<M, N>(i));
         }
     }
+    /// f(element, its own of the four values that values(row, column) has from every fourth column on). Two lanes share
+    /// four columns: one finds the values of the upper row, the other those of the lower, and they exchange halves.
+    template <int M, int N, class Values, class F>
+    __device__ __forceinline__ void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+      bool const odd = thread % 2 != 0;
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
+        auto const four = values(row<M, N>(i) + (odd ? 8 : 0), col<M, N>(i) / 4 * 4);
+        auto const other0 = __shfl_xor_sync(~0u, odd ? four[0] : four[2], 1);
+        auto const other1 = __shfl_xor_sync(~0u, odd ? four[1] : four[3], 1);
+        f(acc.r[0][i], odd ? other0 : four[0]);
+        f(acc.r[0][i + 1], odd ? other1 : four[1]);
+        f(acc.r[0][i + 2], odd ? four[2] : other0);
+        f(acc.r[0][i + 3], odd ? four[3] : other1);
+      }
+    }
     /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
     template <int M, int N>
     __device__ __forceinline__ void add_plane(Accumulator<M, N>& acc, Compute scale, Compute at, Compute per_row,

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_KERNEL_HPP
 #define TESSERA_ATTENTION_KERNEL_HPP
 
+#include <tessera/attention/dropout.hpp>
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
@@ -21,6 +22,8 @@ template <class Atoms, class Score, class Mask = mask::All>
 struct AttentionKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
+  using OwnScore = own_score<Score>;
+  static constexpr bool drops = drops_weights<Score>;
   static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
   using Compute = typename Atoms::Compute;
   /// The rows of a tile may be of several heads; larger tiles are not asked about it at every element.
@@ -76,6 +79,7 @@ struct AttentionKernel {
   Ranges ranges;
   using Functor = std::conditional_t<masked, Mask, mask::All>;
   Functor mask;
+  std::conditional_t<drops, DropoutRule, KeepsAll> dropout;
 
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
@@ -100,7 +104,8 @@ struct AttentionKernel {
         causal(p.causal),
         score(s),
         ranges(p.ranges()),
-        mask(m) {
+        mask(m),
+        dropout(p.dropout) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
   }
@@ -314,7 +319,7 @@ struct AttentionKernel {
           y = y * scale + static_cast<Compute>(pair.second);
         });
     bool const inside = !reads_ahead<OfHead> && rows >= BM && cols >= BN;
-    if (asked_anywhere<Score> || inside)
+    if (asked_anywhere<OwnScore> || inside)
       math.for_each(s, [&](Compute& x, int r, int c) { x = f(x * scale, t.query + r, first_key + c); });
     else
       math.for_each(s, [&](Compute& x, int r, int c) {
@@ -327,7 +332,7 @@ struct AttentionKernel {
   KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Read const& read,
                                           Scores& s) const {
     int const first_key = key(t, j);
-    if constexpr (!std::is_same_v<Score, score::Identity>) change(math, t, first_key, f, read, s);
+    if constexpr (!std::is_same_v<OwnScore, score::Identity>) change(math, t, first_key, f, read, s);
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
@@ -344,6 +349,17 @@ struct AttentionKernel {
           int const key = first_key + c < t.keys ? first_key + c : t.keys - 1;
           if (!mask(t.batch, t.head, i, key)) x = -Kokkos::Experimental::infinity_v<Compute>;
         });
+  }
+
+  /// Some weights become 0, behind their sums.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Tile const& t, int j, Scores& s) const {
+    if constexpr (drops) {
+      int const first_key = key(t, j);
+      math.for_each_of_four(
+          s, [&](int r, int c) { return dropout.words(t.batch, t.head, t.query + r, first_key + c); },
+          [&](Compute& x, std::uint32_t word) { x = word < dropout.dropped_below ? Compute(0) : x; });
+    }
   }
 
   /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where
@@ -373,11 +389,11 @@ struct AttentionKernel {
     Scores s(math);
     Numerator acc(math);
     Weights p(math);
-    OnlineSoftmax<Atoms, BM> softmax(math, std::is_same_v<Score, score::Identity> ? scale * log2_e : log2_e);
+    OnlineSoftmax<Atoms, BM> softmax(math, std::is_same_v<OwnScore, score::Identity> ? scale * log2_e : log2_e);
     if (t.steps == 0) {
       math.clear(acc);
     } else {
-      auto const f = score_of_head<Compute>(score, t.batch, t.head);
+      auto const f = score_of_head<Compute>(ScoreParts<Score>::own(score), t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
       auto const first_read = read_ahead(math, t, 0, f);
@@ -385,6 +401,7 @@ struct AttentionKernel {
       ks.release();
       modify(math, t, 0, f, first_read, s);
       softmax.update(math, s);
+      drop(math, t, 0, s);
       math.round(s, p);
       for (int j = 1; j < t.steps; ++j) {
         math.turn([&] {
@@ -396,6 +413,7 @@ struct AttentionKernel {
         ks.release();
         modify(math, t, j, f, read, s);
         softmax.update(math, s);
+        drop(math, t, j, s);
         math.template wait_all_but<0>(acc);
         vs.release();
         softmax.rescale(math, acc);
@@ -408,6 +426,7 @@ struct AttentionKernel {
     }
     bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
     softmax.finish(math, acc, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
+    if constexpr (drops) math.for_each(acc, [&](Compute& x, int, int) { x *= static_cast<Compute>(dropout.factor); });
     Plane const plane{t.split * batches + outer(t), t.head};
     if constexpr (ranged)
       math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows

@@ -34,7 +34,8 @@ inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.c
 
 /// Kernels that the library has none of: the caller compiles them.
 template <class Score, class Mask>
-inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
+inline constexpr bool own_functor =
+    !std::is_same_v<own_score<Score>, score::Identity> || !std::is_same_v<Mask, mask::All>;
 
 /// The element types that the pipelines of asynchronous copies attend over.
 template <class T>
@@ -65,6 +66,16 @@ void visit_masked_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
 }
 
+/// Random numbers want registers too: with d 128 tiles of 128 keys would spill, with d 256 those of 64. Not for keys in
+/// pages.
+template <class Exec, class T, class F>
+void visit_dropping_attention(AttentionProblem const& p, F const& f) {
+  visit_features(attention_features(p), [&](auto d) {
+    constexpr int features = decltype(d)::value;
+    f(BulkAtoms<Exec, T, AttentionBulk<features, attention_dropout_keys<features>>>{});
+  });
+}
+
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
   if (p.q.rows <= 64 || p.pages.present())
@@ -86,7 +97,9 @@ void visit_maskless_attention(AttentionProblem const& p, F const& f) {
 /// Ranges beside a functor, of problems that have them.
 template <class Exec, class T, class Score, class Mask, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
-  if constexpr (own_functor<Score, Mask>)
+  if constexpr (drops_weights<Score>)
+    visit_dropping_attention<Exec, T>(p, f);
+  else if constexpr (own_functor<Score, Mask>)
     visit_masked_attention<Exec, T, Score, Mask>(p, f);
   else
     visit_maskless_attention<Exec, T>(p, f);
@@ -180,6 +193,8 @@ char const* bulk_attention_obstacle(Exec const& exec, AttentionProblem const& p)
   else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
     return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
            "CMake)";
+  else if (drops_weights<Score> && p.pages.present())
+    return "the hopper pipeline has no dropout over keys in pages";
   else
     return bulk_attention_operands(exec, p);
 }
@@ -206,11 +221,12 @@ void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const
 }
 
 /// Why the pipeline of asynchronous copies cannot run this problem; nullptr when it can, if it has the scratch.
-template <class Exec, class Compute, class Mask>
+template <class Exec, class Compute, class Score, class Mask>
 char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
   } else {
+    if (drops_weights<Score>) return "tensor_core has no dropout";
     if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
     if (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16) return "tensor_core takes Q, K and V of bf16 or of fp16";
     for (MatrixStack const* m : {&p.q, &p.k, &p.v})
@@ -268,7 +284,7 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     wanted = AttentionAlgorithm::tensor_core;
   }
   if (wanted == AttentionAlgorithm::tensor_core) {
-    char const* obstacle = async_attention_obstacle<Exec, Compute, Mask>(exec, p);
+    char const* obstacle = async_attention_obstacle<Exec, Compute, Score, Mask>(exec, p);
     if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
       if (obstacle == nullptr) {
         plan = plan_attention_async<Score>(exec, p, options, reason);

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include <tessera/attention/sequences.hpp>
+#include <tessera/attention_dropout.hpp>
 #include <tessera/detail/matrix.hpp>
 
 namespace tessera::detail {
@@ -22,6 +23,7 @@ struct AttentionProblem {
   std::int64_t key_lengths_stride = 0;
   float const* sinks = nullptr;  // of each query head
   std::int64_t sinks_stride = 0;
+  DropoutRule dropout;
   int heads_per_kv = 1;
   int together = 0;   // queries of a head, where the rows of Q are those of several and the mask is causal
   int head_rows = 0;  // queries of a head, where the rows of Q are those of several

@@ -51,13 +51,14 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
   if (plan.algorithm == AttentionAlgorithm::hopper) {
     if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
                   (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
-      if constexpr (std::is_same_v<Mask, mask::All>)
-        if (p.ranged()) return run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
-      run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
+      constexpr bool plain = std::is_same_v<Mask, mask::All>;
+      if constexpr (plain)
+        if (p.ranged() || drops_weights<Score>) return run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
+      if constexpr (!plain || !drops_weights<Score>) run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
     }
     return;
   }
-  if constexpr (pipelines_attend<T> && std::is_same_v<Mask, mask::All>)
+  if constexpr (pipelines_attend<T> && std::is_same_v<Mask, mask::All> && !drops_weights<Score>)
     if (plan.algorithm == AttentionAlgorithm::tensor_core) return run_attention_async<Exec, T>(exec, p, plan, score);
   visit_features(attention_features(p), [&](auto d) { run_attention_tiles<Exec, Compute, d()>(exec, p, score, mask); });
 }
@@ -86,6 +87,18 @@ void run_attention(Exec const& exec, AttentionProblem const& p, AttentionPlan co
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 
+#define TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, COMPUTE, D) \
+  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D>(  \
+      EXEC const&, AttentionProblem const&, score::WithDropout<score::Identity> const&, mask::All const&);
+#define TESSERA_ATTENTION_DROPOUT(EXTERN, EXEC)           \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, float, 64)   \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, float, 128)  \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, float, 256)  \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, double, 64)  \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, double, 128) \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, double, 256)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_DROPOUT, extern)
+
 #define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, MASK)                                                               \
   EXTERN template void run_attention_bulk<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, score::Identity const&, \
                                                          mask::All const&);
@@ -97,6 +110,14 @@ TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
+
+#define TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, T)  \
+  EXTERN template void run_attention_bulk<EXEC, T, Ranges>( \
+      EXEC const&, AttentionProblem const&, score::WithDropout<score::Identity> const&, mask::All const&);
+#define TESSERA_ATTENTION_BULK_BF16_DROPOUT(EXTERN, EXEC) TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_ATTENTION_BULK_FP16_DROPOUT(EXTERN, EXEC) TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_DROPOUT, extern)
 
 #define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T)                                                        \
   EXTERN template void run_attention_async<EXEC, T, score::Identity>(EXEC const&, AttentionProblem const&, \
