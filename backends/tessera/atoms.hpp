@@ -137,6 +137,7 @@ concept MultipliesRounded = requires(typename A::Math& math, typename A::templat
   math.row_combine(rows);                     // partial sums become sums
   math.for_rows(RowProbe{}, rows, rows);      // f(values...) of each row that this thread holds
   math.for_each_with(acc, rows, RowProbe{});  // f(element, its row's value)
+  math.each_row(rows, RowProbe{});            // f(value, row) by every holder of the row
   math.once_per_row(rows, RowProbe{});        // f(value, row), once for every row of the tile
   { A::Math::exp2(typename A::Compute{}) } -> std::same_as<typename A::Compute>;
   math.turn(WorkProbe{});  // a group of matrix work that teams' halves may take in turns

@@ -165,6 +165,17 @@ void take_head_scales(AttentionProblem& p, AttentionOptions const& options, std:
               take("v_scale", options.v_scale, batch, p.v.inner)};
 }
 
+template <class Exec>
+void take_sinks(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  auto const& sinks = options.sinks.array();
+  options.sinks.template check_accessible<Exec>(op, "options.sinks");
+  check_extent(op, "sinks", sinks, 0, p.q.inner, "the heads of Q; " + operands);
+  check_data(op, "sinks", sinks);
+  p.sinks = sinks.data;
+  p.sinks_stride = sinks.stride[0];
+}
+
 template <class Exec, class O, class Q, class K, class V>
 AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_view, V const& v_view,
                                    AttentionOptions const& options) {
@@ -182,6 +193,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_attention_extents(p, static_cast<bool>(options.block_table), operands);
   p.heads_per_kv = p.k.inner > 0 ? static_cast<int>(p.q.inner / p.k.inner) : 1;
   p.causal = options.causal;
+  p.dropout = DropoutRule(options.dropout);
   p.left = options.window_left.value_or(p.endless);
   p.right = options.window_right.value_or(p.endless);
   p.scale = options.scale.value_or(p.q.cols > 0 ? 1 / std::sqrt(static_cast<double>(p.q.cols)) : 1);
@@ -224,6 +236,8 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_apart("q_scale", options.q_scale);
   check_apart("k_scale", options.k_scale);
   check_apart("v_scale", options.v_scale);
+  check_apart("sinks", options.sinks);
+  if (options.sinks) take_sinks<Exec>(p, options, operands);
   if (options.query_starts || options.key_starts) take_sequences<Exec>(p, options, operands);
   if (options.key_lengths) take_key_lengths<Exec>(p, options, operands);
   if (options.q_scale || options.k_scale || options.v_scale) take_head_scales<Exec>(p, options, operands);
@@ -300,11 +314,43 @@ inline void check_attention_workspace(AttentionOptions const& options, AnyArray 
 template <class Exec, class Score, class Mask, class O, class Q, class K, class V>
 AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options) {
   AttentionProblem const p = attention_problem<Exec>(o, q, k, v, options);
-  return own_functor<Score, Mask> ? p : with_heads_together(with_window_cut_out(p));
+  bool const as_it_is = own_functor<Score, Mask> || drops_weights<Score>;
+  return as_it_is ? p : with_heads_together(with_window_cut_out(p));
 }
 
 template <class V>
 using attention_compute = std::conditional_t<std::is_same_v<typename V::non_const_value_type, double>, double, float>;
+
+/// f(score) for the kernel that runs: with dropout a kernel of its own.
+template <class Score, class Mask, class F>
+auto with_score_to_run(AttentionOptions const& options, Score const& score, F const& f) {
+  double const p = options.dropout.p;
+  check_value(p >= 0 && p <= 1, "tessera::attention",
+              "options.dropout.p must lie in [0, 1], it is " + std::to_string(p));
+  if constexpr (!drops_weights<Score>) {
+    if constexpr (!own_functor<Score, Mask>)
+      if (p > 0) return f(score::with_dropout(score));
+    if (p > 0)
+      throw Error(ErrorCode::unsupported,
+                  "tessera::attention: options.dropout with a score or mask of the caller's own wants "
+                  "score::with_dropout(score), so that it is compiled");
+  }
+  return f(score);
+}
+
+template <class Exec, class O, class Q, class K, class V, class Score, class Mask>
+void attend(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options,
+            Score const& score, Mask const& mask) {
+  using Compute = attention_compute<O>;
+  AttentionProblem const p = attention_to_run<Exec, Score, Mask>(o, q, k, v, options);
+  AttentionPlan const plan = plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
+  if (plan.tiles == 0) return;
+  check_mask(mask, p, plan);
+  if (plan.workspace_bytes > 0 &&
+      options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
+    throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
+  run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask, options.workspace);
+}
 
 }  // namespace detail
 
@@ -313,10 +359,12 @@ using attention_compute = std::conditional_t<std::is_same_v<typename V::non_cons
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
           class Score = score::Identity, class Mask = mask::All>
 AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
-                             AttentionOptions const& options = {}, Score const& = {}, Mask const& = {}) {
+                             AttentionOptions const& options = {}, Score const& score = {}, Mask const& = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
-  return detail::plan_attention<Exec, detail::attention_compute<O>, Score, Mask>(
-      exec, detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options), options);
+  return detail::with_score_to_run<Score, Mask>(options, score, [&]<class ToRun>(ToRun const&) {
+    return detail::plan_attention<Exec, detail::attention_compute<O>, ToRun, Mask>(
+        exec, detail::attention_to_run<Exec, ToRun, Mask>(o, q, k, v, options), options);
+  });
 }
 
 /// Bytes of options.workspace with which attention() splits the keys as it sees fit, or as options.splits says; 0 where
@@ -342,7 +390,8 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 ///
 /// Keys may lie in pages (options.block_table): K (pages, H_kv, page size, d), V (pages, H_kv, page size, d_v).
 ///
-/// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞.
+/// A query that sees no key (causal with fewer keys than queries, a key length of 0, S_k = 0) gives O = 0 and LSE = −∞,
+/// or LSE = its sink (options.sinks).
 /// NaN among a query's scores, and a score of +∞, make its row NaN. Keys and values behind a key length may hold
 /// anything. Values that a mask hides, but no key length, must be finite: their weight is 0, and 0·∞ is NaN.
 ///
@@ -352,27 +401,22 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 /// @throws Error{extent} extents do not fit, those of scales either, or d or d_v over 256; {overlap} O or lse shares
 /// memory with another
 ///   operand or with itself;
-///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, an option's
+///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, options.dropout.p
+///   is not in [0, 1], an option's
 ///   memory is out of reach, options.splits is negative, starts of sequences decrease or leave the rows (host execution
 ///   spaces), options.block_table comes without options.key_lengths or with packed sequences, options.splits is more
 ///   than 1 with packed sequences, options.check_pages has found a page that does not exist, or a mask's table is for
 ///   other tiles; {workspace}
 ///   options.workspace is not aligned or null, or too small for options.splits; {unsupported} the asked algorithm
-///   cannot run and options.allow_fallback is false
+///   cannot run and options.allow_fallback is false, or dropout is wanted with a score or mask of the caller's own and
+///   without score::with_dropout()
 template <detail::execution_space Exec, detail::view O, detail::view Q, detail::view K, detail::view V,
           class Score = score::Identity, class Mask = mask::All>
 void attention(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options = {},
                Score const& score = {}, Mask const& mask = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
-  using Compute = detail::attention_compute<O>;
-  detail::AttentionProblem const p = detail::attention_to_run<Exec, Score, Mask>(o, q, k, v, options);
-  AttentionPlan const plan = detail::plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
-  if (plan.tiles == 0) return;
-  detail::check_mask(mask, p, plan);
-  if (plan.workspace_bytes > 0 &&
-      options.workspace == nullptr)  // SIZE_MAX, as attention_workspace_size() asks the plan with
-    throw Error(ErrorCode::workspace, "tessera::attention: a workspace without an address");
-  detail::run_attention<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, score, mask, options.workspace);
+  detail::with_score_to_run<Score, Mask>(
+      options, score, [&](auto const& to_run) { detail::attend(exec, o, q, k, v, options, to_run, mask); });
 }
 
 /// attention() on the default instance of O's execution space.

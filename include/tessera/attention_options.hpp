@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <tessera/attention_dropout.hpp>
 #include <tessera/attention_plan.hpp>
 #include <tessera/view_ref.hpp>
 
@@ -48,7 +49,15 @@ struct AttentionOptions {
   /// K and V, of packed sequences their number in the place of B; an extent of 1 serves all. Of Q and K positive.
   ViewRef<float const, 2> q_scale = {}, k_scale = {}, v_scale = {};
   bool allow_tf32 = false;  ///< tensor cores may multiply fp32 operands, rounded to tf32 (10 bits of fraction)
-  /// ln Σ exp(score) of each query, (B, H, S_q), −∞ where every key is masked; written when given.
+  /// A logit of each query head, (H), that has a weight in the softmax and no value: exp(sink) is one more summand of
+  /// every denominator, so that weights may sum to less than 1 (as in gpt-oss; Xiao et al. 2024). It is as it is,
+  /// neither scaled nor changed by a score functor nor masked. A query that sees no key gives O = 0 and LSE = its sink.
+  /// −∞ is none; of +∞ and NaN the head's rows are NaN.
+  ViewRef<float const, 1> sinks = {};
+  /// Of the weights, p in [0, 1]: see AttentionDropout. With a score or mask of the caller's own it wants
+  /// score::with_dropout(score).
+  AttentionDropout dropout = {};
+  /// ln Σ exp(score) of each query, its sink among them, (B, H, S_q), −∞ where every key is masked; written when given.
   ViewRef<float, 3> lse = {};
   ViewRef<double, 3> lse_fp64 = {};  ///< the same for operands of double
   /// Parts of the keys that teams of their own attend over, for few queries and many keys; 0: as many as the shape and

@@ -5,14 +5,52 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tessera/elementary.hpp>
+#include <tessera/error.hpp>
 
 /// Changes to attention scores before the softmax. A score functor is trivially copyable,
 ///
 ///     template <class T> KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const;
 ///
 /// called with the scaled score s of query i and key j in batch b and query head h, for every visible pair; what it
-/// returns goes into the softmax, −∞ hiding the key.
+/// returns goes into the softmax, −∞ hiding the key. It may be asked about other pairs of a query and a key that there
+/// are as well, and then nobody looks at what it returns; if it says `static constexpr bool anywhere = true`, about any
+/// i and j whatever. What is the same for all scores of a head need not be found
+/// for each of them: it may also have
+///
+///     template <class T> KOKKOS_FUNCTION auto prepare(int b, int h) const;
+///
+/// which is called once a tile of queries, and whose result f is called in its place as f(s, i, j). Where f only adds
+/// to scores, it may say so with one of
+///
+///     KOKKOS_FUNCTION bool adds_constant(int i_begin, int i_end, int j_begin, int j_end, T& c) const;
+///     KOKKOS_FUNCTION score::Plane<T> plane(int i, int j) const;
+///     KOKKOS_FUNCTION bool has_pairs() const;
+///     KOKKOS_FUNCTION score::Pair<E> pair(int i, int j) const;
+///
+/// the first true if one number c is added to all scores of that rectangle; the second what is added to those of
+/// queries from i and keys from j on, of any number; the third what is added to the scores of the keys j and j + 1, j
+/// being even, in 16 bits each: kernels ask for it before there are scores. Each is asked in place of f(s, i, j). Where
+/// f(s, i, j) is a function of s alone that is simpler for small s,
+///
+///     KOKKOS_FUNCTION auto near(T scale) const;
+///
+/// is called as n(x) in place of f(x·scale, i, j) where n.covers(the largest |x| of some).
 namespace tessera::score {
+
+/// What is added to the score of query i + r and key j + c: at + r·per_query + c·per_key.
+template <class T>
+struct Plane {
+  T at, per_query, per_key;
+};
+/// Two neighbours of bf16_t or fp16_t.
+template <class E>
+struct alignas(4) Pair {
+  E first, second;
+};
 
 /// Leaves the scores as they are.
 struct Identity {
@@ -22,12 +60,57 @@ struct Identity {
   }
 };
 
-/// limit·tanh(s / limit), as Gemma 2 bounds its scores.
+/// A score whose kernel can drop weights, as AttentionOptions::dropout says: for callers' own scores and masks, which
+/// are compiled into the kernel.
+template <class Score>
+struct WithDropout {
+  Score own;
+};
+template <class Score = Identity>
+WithDropout<Score> with_dropout(Score const& score = {}) {
+  return {score};
+}
+
+/// limit·tanh(s / limit), as Gemma 2 bounds its scores; limit is positive. For float the error is at most limit·2^-20.
+/// Tiles of scores up to limit / 2 take a polynomial, others 1.6 times as long.
 struct SoftCap {
+  static constexpr bool anywhere = true;
   double limit;
+
+  /// Of |s| <= limit / 2: tanh z = z (c0 + c1 z^2 + c2 z^4 + c3 z^6), whose largest error there, 2^-22.9, is the least
+  /// of all such polynomials.
+  struct Near {
+    float factor, limit;
+    KOKKOS_FUNCTION bool covers(float largest) const { return largest * factor <= 0.5f; }
+    KOKKOS_FUNCTION float operator()(float x) const {
+      float const z = x * factor, u = z * z;
+      return z * (limit * 0.999997676f +
+                  u * (limit * -0.333206552f + u * (limit * 0.131451457f + u * (limit * -0.0433724837f))));
+    }
+  };
   template <class T>
-  KOKKOS_FUNCTION T operator()(T s, int, int, int, int) const {
-    return T(limit) * Kokkos::tanh(s / T(limit));
+  struct OfHead {
+    T limit, reciprocal;
+    KOKKOS_FUNCTION Near near(float scale) const requires std::is_same_v<T, float> {
+      return {scale * reciprocal, limit};
+    }
+    KOKKOS_FUNCTION T operator()(T s, int, int) const {
+      if constexpr (std::is_same_v<T, float>)
+        return limit * detail::tanh_by_exponential(s * reciprocal);
+      else
+        return limit * Kokkos::tanh(s * reciprocal);
+    }
+  };
+  template <class T>
+  KOKKOS_FUNCTION OfHead<T> prepare(int, int) const {
+    if constexpr (std::is_same_v<T, float>)
+      return {T(limit), detail::reciprocal_approximate(T(limit))};
+    else
+      return {T(limit), 1 / T(limit)};
+  }
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {
+    return prepare<T>(b, h)(s, i, j);
   }
 };
 
@@ -35,11 +118,26 @@ struct SoftCap {
 /// last query with the last key (keys − queries).
 template <class V>
 struct Alibi {
+  static constexpr bool anywhere = true, few_registers = true;
   V slopes;
   int offset = 0;
+
   template <class T>
-  KOKKOS_FUNCTION T operator()(T s, int, int h, int i, int j) const {
-    return s + static_cast<T>(slopes(h)) * static_cast<T>(j - i - offset);
+  struct OfHead {
+    T slope;
+    int offset;
+    KOKKOS_FUNCTION T operator()(T s, int i, int j) const { return s + slope * static_cast<T>(j - i - offset); }
+    KOKKOS_FUNCTION Plane<T> plane(int i, int j) const {
+      return {slope * static_cast<T>(j - i - offset), -slope, slope};
+    }
+  };
+  template <class T>
+  KOKKOS_FUNCTION OfHead<T> prepare(int, int h) const {
+    return {static_cast<T>(slopes(h)), offset};
+  }
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {
+    return prepare<T>(b, h)(s, i, j);
   }
 };
 template <class V>
@@ -48,14 +146,85 @@ Alibi<V> alibi(V const& slopes, int offset = 0) {
   return {slopes, offset};
 }
 
-/// s + values(b, h, i, j); extents of 1 are shared.
+/// Biases by distance, as T5 has them (Raffel et al. 2020): s + table(h, clamp(j − i − offset, −most, most) + most),
+/// where offset aligns the last query with the last key (keys − queries). A table of one row serves all heads. Buckets
+/// of distances are entries of the table that are alike.
+template <class V>
+struct RelativeBias {
+  static constexpr bool anywhere = true, few_registers = true;
+  V table;
+  int offset = 0;
+
+  template <class T>
+  struct OfHead {
+    typename V::const_value_type* middle;
+    std::int64_t stride;
+    int most, offset;
+    KOKKOS_FUNCTION T operator()(T s, int i, int j) const { return s + at(j - i - offset); }
+    KOKKOS_FUNCTION bool adds_constant(int i_begin, int i_end, int j_begin, int j_end, T& c) const {
+      int const least = j_begin - i_end + 1 - offset, largest = j_end - 1 - i_begin - offset;
+      if (least < most && largest > -most) return false;
+      c = at(least);
+      return true;
+    }
+
+   private:
+    KOKKOS_FUNCTION T at(int distance) const {
+      int const place = distance < -most ? -most : (distance > most ? most : distance);
+      if constexpr (std::is_same_v<typename V::array_layout, Kokkos::LayoutRight>)
+        return static_cast<T>(middle[place]);
+      else
+        return static_cast<T>(middle[place * stride]);
+    }
+  };
+  template <class T>
+  KOKKOS_FUNCTION OfHead<T> prepare(int, int h) const {
+    int const most = static_cast<int>(table.extent(1)) / 2;
+    return {&table(table.extent(0) == 1 ? 0 : h, most), static_cast<std::int64_t>(table.stride(1)), most, offset};
+  }
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {
+    return prepare<T>(b, h)(s, i, j);
+  }
+};
+/// @throws Error{extent} the table has not an odd number of distances
+template <class V>
+RelativeBias<V> relative_bias(V const& table, int offset = 0) {
+  static_assert(V::rank() == 2, "a relative bias is a View of rank 2: head, distance");
+  if (table.extent(1) % 2 == 0)
+    throw Error(ErrorCode::extent, "tessera::score::relative_bias: the table has " + std::to_string(table.extent(1)) +
+                                       " distances, which are not those from -n to n");
+  return {table, offset};
+}
+
+/// s + values(b, h, i, j); extents of 1 are shared. Values of 16 bits whose keys lie side by side, in rows that begin
+/// at multiples of 4 bytes, are read in pairs under the products before: twice as fast as others.
 template <class V>
 struct AdditiveBias {
   V values;
+
+  template <class T>
+  struct OfHead {
+    typename V::const_value_type* first;
+    std::int64_t query_stride, key_stride;
+    KOKKOS_FUNCTION T operator()(T s, int i, int j) const {
+      return s + static_cast<T>(first[i * query_stride + j * key_stride]);
+    }
+    KOKKOS_FUNCTION bool has_pairs() const {
+      return key_stride == 1 && query_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(first) % 4 == 0;
+    }
+    KOKKOS_FUNCTION auto pair(int i, int j) const requires(sizeof(typename V::value_type) == 2) {
+      return *reinterpret_cast<Pair<typename V::non_const_value_type> const*>(first + i * query_stride + j);
+    }
+  };
+  template <class T>
+  KOKKOS_FUNCTION OfHead<T> prepare(int b, int h) const {
+    auto const stride = [&](int k) { return values.extent(k) == 1 ? 0 : static_cast<std::int64_t>(values.stride(k)); };
+    return {values.data() + b * stride(0) + h * stride(1), stride(2), stride(3)};
+  }
   template <class T>
   KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {
-    return s + static_cast<T>(values(values.extent(0) == 1 ? 0 : b, values.extent(1) == 1 ? 0 : h,
-                                     values.extent(2) == 1 ? 0 : i, values.extent(3) == 1 ? 0 : j));
+    return prepare<T>(b, h)(s, i, j);
   }
 };
 template <class V>

@@ -142,6 +142,12 @@ struct RowAtoms : TeamAtoms<Sizes> {
 #pragma unroll
       for (int h = 0; h < RowValues<M>::rows; ++h) f(first.v[h], rest.v[h]...);
     }
+    /// f(value, row) by every thread that has a part in the row
+    template <int M, class F>
+    __device__ __forceinline__ void each_row(RowValues<M>& rows, F const& f) const {
+#pragma unroll
+      for (int h = 0; h < RowValues<M>::rows; ++h) f(rows.v[h], row<M>() + lane() / 4 + h * 8);
+    }
     template <int M, class F>
     __device__ __forceinline__ void once_per_row(RowValues<M> const& rows, F const& f) const {
       if (lane() % 4 == 0)

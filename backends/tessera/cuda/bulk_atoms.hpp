@@ -135,6 +135,13 @@ struct Atoms : Sizes {
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
+  /// Two neighbours of a row each, of elements that match this thread's of an accumulator.
+  template <int M, int N, class Pair>
+  struct Pairs {
+    static_assert(sizeof(Pair) == 4 && Accumulator<M, N>::by_rows && Accumulator<M, N>::blocks == 1);
+    Pair v[N / 4];
+  };
+
   struct Copy {
     std::uint64_t* full;  // completes when the bytes have landed
     Neighbours together;
@@ -311,6 +318,47 @@ struct Atoms : Sizes {
           if (i % 32 == 0) ptx::keep_order();
           f(acc.r[block][i], row<M, N>(i, block), col<M, N>(i));
         }
+    }
+    /// f(element, its own of the four values that values(row, column) has from every fourth column on). Two lanes share
+    /// four columns: one finds the values of the upper row, the other those of the lower, and they exchange halves.
+    template <int M, int N, class Values, class F>
+    __device__ __forceinline__ void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+      bool const odd = thread % 2 != 0;
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
+        auto const four = values(row<M, N>(i) + (odd ? 8 : 0), col<M, N>(i) / 4 * 4);
+        auto const other0 = __shfl_xor_sync(~0u, odd ? four[0] : four[2], 1);
+        auto const other1 = __shfl_xor_sync(~0u, odd ? four[1] : four[3], 1);
+        f(acc.r[0][i], odd ? other0 : four[0]);
+        f(acc.r[0][i + 1], odd ? other1 : four[1]);
+        f(acc.r[0][i + 2], odd ? four[2] : other0);
+        f(acc.r[0][i + 3], odd ? four[3] : other1);
+      }
+    }
+    /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
+    template <int M, int N>
+    __device__ __forceinline__ void add_plane(Accumulator<M, N>& acc, Compute scale, Compute at, Compute per_row,
+                                              Compute per_col) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+      Compute const first = at + per_row * Compute(row<M, N>(0)) + per_col * Compute(col<M, N>(0));
+      Compute const begin[2] = {first, first + per_row * Compute(8)};
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i)
+        acc.r[0][i] = acc.r[0][i] * scale + (begin[i % 4 / 2] + per_col * Compute(i / 4 * 8 + i % 2));
+    }
+    /// pairs = f(row, column) of the first of two neighbours
+    template <int M, int N, class Pair, class F>
+    __device__ __forceinline__ void read_pairs(Pairs<M, N, Pair>& pairs, F const& f) const {
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i) pairs.v[i] = f(row<M, N>(i * 2), col<M, N>(i * 2));
+    }
+    /// f(element, its neighbour, their pair)
+    template <int M, int N, class Pair, class F>
+    __device__ __forceinline__ void for_each_in_pairs(Accumulator<M, N>& acc, Pairs<M, N, Pair> const& pairs,
+                                                      F const& f) const {
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i) f(acc.r[0][i * 2], acc.r[0][i * 2 + 1], pairs.v[i]);
     }
     /// to += from, in the columns of `to` from Col on
     template <int Col, int M, int P, int N>

@@ -226,6 +226,16 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) f(row[c], i, col + c);
       });
     }
+    template <int M, int N, class Values, class F>
+    void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
+      static_assert(NR % 4 == 0);
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        for (int c = 0; c < n; c += 4) {
+          auto const four = values(i, col + c);
+          for (int k = 0; k < 4 && c + k < n; ++k) f(row[c + k], four[k]);
+        }
+      });
+    }
     template <int M, int N, class F>
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {

@@ -290,6 +290,14 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each(Accumulator<M, N>& acc, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], row(i), col(j)); });
     }
+    /// f(element, its own of the four values that values(row, column) has from every fourth column on)
+    template <int M, int N, class Values, class F>
+    KOKKOS_FUNCTION void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
+      for_each(acc, [&](Compute& x, int r, int c) {
+        auto const four = values(r, c / 4 * 4);
+        f(x, c % 4 < 2 ? (c % 4 == 0 ? four[0] : four[1]) : (c % 4 == 2 ? four[2] : four[3]));
+      });
+    }
     /// f(element, the row's value)
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {

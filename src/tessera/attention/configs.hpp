@@ -111,6 +111,8 @@ struct AttentionSplitClocks {
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;
+template <int Features>
+inline constexpr int attention_dropout_keys = Features > 128 ? 32 : 64;
 
 /// The pipeline of asynchronous copies, FlashAttention-2's tiles. A warp has `Blocks` blocks of 16 queries: two where
 /// the numerator leaves room for them in registers (at D 128 it takes 128), so that what is read of K and V from

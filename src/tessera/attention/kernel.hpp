@@ -3,10 +3,12 @@
 #ifndef TESSERA_ATTENTION_KERNEL_HPP
 #define TESSERA_ATTENTION_KERNEL_HPP
 
+#include <tessera/attention/dropout.hpp>
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/numerator.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
+#include <tessera/attention/score_of_head.hpp>
 #include <tessera/gemm/problem.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
@@ -21,6 +23,8 @@ template <class Atoms, class Score, class Mask = mask::All>
 struct AttentionKernel {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
+  using OwnScore = own_score<Score>;
+  static constexpr bool drops = drops_weights<Score>;
   static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
   /// Heads may have scales; elsewhere a tile has no register for its own.
   static constexpr bool scaled = ranged || WantsRowsContiguous<Atoms>;
@@ -68,6 +72,9 @@ struct AttentionKernel {
   PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
+  float const* sinks;
+  std::int64_t sinks_stride;
+  int head_rows;
   int batches, heads, heads_per_kv, queries, keys, splits, together;
   Compute scale;
   bool causal;
@@ -77,6 +84,7 @@ struct AttentionKernel {
   Ranges ranges;
   using Functor = std::conditional_t<masked, Mask, mask::All>;
   Functor mask;
+  std::conditional_t<drops, DropoutRule, KeepsAll> dropout;
 
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
@@ -87,6 +95,9 @@ struct AttentionKernel {
         pages(p.pages),
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
+        sinks(p.sinks),
+        sinks_stride(p.sinks_stride),
+        head_rows(p.head_rows),
         batches(static_cast<int>(p.q.outer)),
         heads(static_cast<int>(p.q.inner)),
         heads_per_kv(p.heads_per_kv),
@@ -98,7 +109,8 @@ struct AttentionKernel {
         causal(p.causal),
         score(s),
         ranges(p.ranges()),
-        mask(m) {
+        mask(m),
+        dropout(p.dropout) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
     if constexpr (scaled) scales = p.scales;
@@ -283,17 +295,65 @@ struct AttentionKernel {
       return 1;
   }
 
-  /// The caller's scores, and −∞ where a key is not seen.
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, Scores& s) const {
-    int const first_key = key(t, j);
-    if constexpr (!std::is_same_v<Score, score::Identity>) {
-      Compute const own_scale = score_scale(t);
-      math.for_each(s, [&](Compute& x, int r, int c) {
-        if (t.query + r < queries_of(t) && first_key + c < t.keys)
-          x = score(x * own_scale, t.batch, t.head, t.query + r, first_key + c);
-      });
+  /// What a score functor for a head reads of step j before there are scores: pairs, where the machine has registers
+  /// for them, of tiles that do not hang over an edge.
+  template <class OfHead>
+  static constexpr bool reads_ahead = AddsPairs<OfHead>&& requires {
+    typename Atoms::template Pairs<BM, BN, int>;
+  };
+  template <class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION bool ahead(Tile const& t, int first_key, OfHead const& f) const {
+    return f.has_pairs() && t.query + BM <= queries_of(t) && first_key + BN <= t.keys;
+  }
+  template <class Math, class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION auto read_ahead(Math& math, Tile const& t, int j, OfHead const& f) const {
+    if constexpr (reads_ahead<OfHead>) {
+      typename Atoms::template Pairs<BM, BN, decltype(f.pair(0, 0))> pairs;
+      int const first_key = key(t, j);
+      if (ahead(t, first_key, f))
+        math.read_pairs(pairs, [&](int r, int c) { return f.pair(t.query + r, first_key + c); });
+      return pairs;
+    } else {
+      return NoPairs{};
     }
+  }
+  /// The caller's scores. In tiles that hang over an edge the last query and key stand for those behind it, so that
+  /// what the functor reads of them is there; nobody looks at these scores.
+  template <class Math, class OfHead, class Read>
+  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, OfHead const& f,
+                                          [[maybe_unused]] Read const& read, Scores& s) const {
+    int const rows = queries_of(t) - t.query, cols = t.keys - first_key;
+    Compute const own = score_scale(t);
+    if constexpr (AddsPlanes<OfHead>) return add_plane(math, s, own, f.plane(t.query, first_key));
+    if constexpr (AddsConstants<OfHead, Compute>) {
+      Compute c;
+      if (f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c))
+        return math.for_each(s, [&](Compute& x, int, int) { x = x * own + c; });
+    }
+    if constexpr (HasNear<OfHead, Compute>) {
+      if (taken_for_small(math, s, f.near(own))) return;
+    }
+    if constexpr (reads_ahead<OfHead>)
+      if (ahead(t, first_key, f))
+        return math.for_each_in_pairs(s, read, [&](Compute& x, Compute& y, auto const& pair) {
+          x = x * own + static_cast<Compute>(pair.first);
+          y = y * own + static_cast<Compute>(pair.second);
+        });
+    bool const inside = !reads_ahead<OfHead> && rows >= BM && cols >= BN;
+    if (asked_anywhere<OwnScore> || inside)
+      math.for_each(s, [&](Compute& x, int r, int c) { x = f(x * own, t.query + r, first_key + c); });
+    else
+      math.for_each(s, [&](Compute& x, int r, int c) {
+        x = f(x * own, t.query + (r < rows ? r : rows - 1), first_key + (c < cols ? c : cols - 1));
+      });
+  }
+
+  /// The caller's scores, and −∞ where a key is not seen.
+  template <class Math, class OfHead, class Read>
+  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Read const& read,
+                                          Scores& s) const {
+    int const first_key = key(t, j);
+    if constexpr (!std::is_same_v<OwnScore, score::Identity>) change(math, t, first_key, f, read, s);
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
@@ -312,6 +372,17 @@ struct AttentionKernel {
         });
   }
 
+  /// Some weights become 0, behind their sums.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Tile const& t, int j, Scores& s) const {
+    if constexpr (drops) {
+      int const first_key = key(t, j);
+      math.for_each_of_four(
+          s, [&](int r, int c) { return dropout.words(t.batch, t.head, t.query + r, first_key + c); },
+          [&](Compute& x, std::uint32_t word) { x = word < dropout.dropped_below ? Compute(0) : x; });
+    }
+  }
+
   /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where
   /// copies do not leave them out, they are cleared in the first step, which has the last keys.
   template <class Math, class SV>
@@ -322,6 +393,16 @@ struct AttentionKernel {
     return v;
   }
 
+  /// The sink of a row's head: of heads together one behind the other. Rows behind the last have the last's.
+  KOKKOS_FORCEINLINE_FUNCTION float sink(Tile const& t, int r) const {
+    int head = t.head;
+    if (shares_tiles && head_rows > 0) {
+      int const row = t.query + r < queries ? t.query + r : queries - 1;
+      head = t.head * (queries / head_rows) + row / head_rows;
+    }
+    return sinks[head * sinks_stride];
+  }
+
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
     constexpr Compute log2_e = Compute(1.44269504088896340736);
@@ -330,17 +411,21 @@ struct AttentionKernel {
     Numerator<Atoms, BM, D> numerator(math);
     auto& acc = numerator.sum;
     Weights p(math);
-    OnlineSoftmax<Atoms, BM> softmax(math, std::is_same_v<Score, score::Identity> ? score_scale(t) * log2_e : log2_e);
+    OnlineSoftmax<Atoms, BM> softmax(math,
+                                     std::is_same_v<OwnScore, score::Identity> ? score_scale(t) * log2_e : log2_e);
     if (t.steps == 0) {
       math.clear(acc);
     } else {
       numerator.begin(math);
+      auto const f = score_of_head<Compute>(ScoreParts<Score>::own(score), t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
+      auto const first_read = read_ahead(math, t, 0, f);
       math.template wait_all_but<0>(s);
       ks.release();
-      modify(math, t, 0, s);
+      modify(math, t, 0, f, first_read, s);
       softmax.update(math, s);
+      drop(math, t, 0, s);
       math.round(s, p);
       auto const multiply = [&](int j) {
         numerator.multiply(math, p, values(math, t, j, vs), softmax, j == 0);
@@ -352,10 +437,12 @@ struct AttentionKernel {
           math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
           if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
+        auto const read = read_ahead(math, t, j, f);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        modify(math, t, j, s);
+        modify(math, t, j, f, read, s);
         softmax.update(math, s);
+        drop(math, t, j, s);
         numerator.wait(math);
         if constexpr (!numerator.multiplies_first) vs.release();
         numerator.rescale(math, softmax);
@@ -367,7 +454,9 @@ struct AttentionKernel {
       if constexpr (!numerator.multiplies_first) vs.release();
       numerator.end(math);
     }
-    softmax.finish(math, acc, value_scale(t));
+    bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
+    softmax.finish(math, acc, value_scale(t), has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
+    if constexpr (drops) math.for_each(acc, [&](Compute& x, int, int) { x *= static_cast<Compute>(dropout.factor); });
     Plane const plane{t.split * batches + outer(t), t.head};
     if constexpr (ranged)
       math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows

@@ -52,10 +52,13 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION Values const& factors() const { return a_; }
 
   /// Divides by the denominators, times `factor`; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
-  template <class Accumulator>
-  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc, Compute factor) {
+  /// With sinks, exp(sink(row)) is one of the summands.
+  template <class Accumulator, class Sink>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc, Compute factor, bool has_sinks,
+                                          Sink const& sink) {
     Compute const scale = scale_;
     math.row_combine(l_);
+    if (has_sinks) add_sinks(math, acc, sink);
     math.for_rows(
         [scale, factor](Compute& m, Compute& a, Compute& l) {
           a = l == Compute(0) ? Compute(0) : factor / l;
@@ -68,6 +71,23 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
 
  private:
+  /// Beside a sink above all scores these shrink further.
+  template <class Accumulator, class Sink>
+  KOKKOS_FORCEINLINE_FUNCTION void add_sinks(Math& math, Accumulator& acc, Sink const& sink) {
+    constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;
+    Compute const scale = scale_;
+    math.each_row(base_, [&](Compute& x, int row) { x = sink(row) * Compute(1.44269504088896340736); });
+    math.for_rows(
+        [scale](Compute& m, Compute& a, Compute& l, Compute& base) {
+          Compute const own = m * scale, larger = base > own ? base : own, top = larger == lowest ? Compute(0) : larger;
+          a = Math::exp2(own - top);
+          l = l * a + Math::exp2(base - top + exponent);
+          m = top / scale;
+        },
+        m_, a_, l_, base_);
+    rescale(math, acc);
+  }
+
   Compute scale_;
   Values m_, l_, a_, base_;
 };

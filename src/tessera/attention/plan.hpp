@@ -35,7 +35,8 @@ inline std::int64_t attention_features(AttentionProblem const& p) { return p.q.c
 
 /// Kernels that the library has none of: the caller compiles them.
 template <class Score, class Mask>
-inline constexpr bool own_functor = !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
+inline constexpr bool own_functor =
+    !std::is_same_v<own_score<Score>, score::Identity> || !std::is_same_v<Mask, mask::All>;
 
 /// The element types that the pipelines of asynchronous copies attend over.
 template <class T>
@@ -70,9 +71,20 @@ void visit_arranged_attention(AttentionProblem const& p, F const& f) {
   }
 }
 
-/// Beside the scores of long tiles, and in teams of three consumers, a mask's functor has too few registers.
-template <class Exec, class T, class F>
+/// Rows long enough for the long tiles of d 128.
+inline bool has_long_rows(AttentionProblem const& p) {
+  bool const edges = p.grows() || p.windowed();  // tiles that are half empty
+  return p.keys_in_sight() >= (edges ? attention_long_causal_from : attention_long_from);
+}
+
+/// Beside the scores of long tiles, and in teams of three consumers, a functor has too few registers, but for those in
+/// long tiles that say that theirs are few.
+template <class Exec, class T, class Score, class Mask, class F>
 void visit_masked_attention(AttentionProblem const& p, F const& f) {
+  if constexpr (std::is_same_v<Mask, mask::All> && requires { requires Score::few_registers; })
+    if (p.q.rows > 64 && !p.ranged() && !p.scales.present() && !p.pages.present() && attention_features(p) > 64 &&
+        attention_features(p) <= 128 && has_long_rows(p))
+      return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
                    [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
@@ -84,35 +96,45 @@ void visit_masked_attention(AttentionProblem const& p, F const& f) {
     f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
 }
 
+/// Random numbers want registers too: with d 128 tiles of 128 keys would spill, with d 256 those of 64. Not for keys in
+/// pages.
+template <class Exec, class T, class F>
+void visit_dropping_attention(AttentionProblem const& p, F const& f) {
+  visit_features(attention_features(p), [&](auto d) {
+    constexpr int features = decltype(d)::value;
+    f(BulkAtoms<Exec, T, AttentionBulk<features, attention_dropout_keys<features>>>{});
+  });
+}
+
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
-  std::int64_t const keys = p.keys_in_sight();
-  bool const edges = p.grows() || p.windowed();  // tiles that are half empty
-  bool const long_rows = keys >= (edges ? attention_long_causal_from : attention_long_from);
   if (p.q.rows <= 64 || p.pages.present())
     visit_features(attention_features(p),
                    [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (attention_features(p) <= 64 && p.causal && keys < attention_three_causal_from)
+  else if (attention_features(p) <= 64 && p.causal && p.keys_in_sight() < attention_three_causal_from)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
   else if (attention_features(p) > 128)
     f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
-  else if (long_rows)
+  else if (has_long_rows(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
 }
 
-/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T.
-template <class Exec, class T, class Mask, class F>
+/// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be
+/// Ranges beside a functor, of problems that have them.
+template <class Exec, class T, class Score, class Mask, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
   if constexpr (arranges_values<T>)
     visit_arranged_attention<Exec, T>(p, f);
-  else if constexpr (std::is_same_v<Mask, mask::All>)
-    visit_maskless_attention<Exec, T>(p, f);
+  else if constexpr (drops_weights<Score>)
+    visit_dropping_attention<Exec, T>(p, f);
+  else if constexpr (own_functor<Score, Mask>)
+    visit_masked_attention<Exec, T, Score, Mask>(p, f);
   else
-    visit_masked_attention<Exec, T>(p, f);
+    visit_maskless_attention<Exec, T>(p, f);
 }
 
 /// f(std::type_identity<KernelMask>) with what a kernel of the pipelines is compiled for: Ranges in the place of
@@ -247,8 +269,11 @@ char const* bulk_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_u
   else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
     return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
            "CMake)";
-  else if (own_functor<Score, Mask> && with_arranged_values(p.q.type))
-    return "the hopper pipeline takes e4m3 and fp32 operands without scores and masks of the caller's own";
+  else if ((own_functor<Score, Mask> || drops_weights<Score>)&&with_arranged_values(p.q.type))
+    return "the hopper pipeline takes e4m3 and fp32 operands without dropout and without scores and masks of the "
+           "caller's own";
+  else if (drops_weights<Score> && p.pages.present())
+    return "the hopper pipeline has no dropout over keys in pages";
   else
     return bulk_attention_operands(exec, p, options);
 }
@@ -275,11 +300,12 @@ void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const
 }
 
 /// Why the pipeline of asynchronous copies cannot run this problem; nullptr when it can, if it has the scratch.
-template <class Exec>
+template <class Exec, class Score>
 char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
   } else {
+    if (drops_weights<Score>) return "tensor_core has no dropout";
     if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
     if (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16) return "tensor_core takes Q, K and V of bf16 or of fp16";
     for (MatrixStack const* m : {&p.q, &p.k, &p.v})
@@ -332,11 +358,11 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
           plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, options, AttentionAlgorithm::hopper, reason);
         };
         if (p.q.type == Scalar::e4m3)
-          visit_bulk_attention<Exec, e4m3_t, Mask>(p, describe);
+          visit_bulk_attention<Exec, e4m3_t, Score, Mask>(p, describe);
         else if (p.q.type == Scalar::fp32)
-          visit_bulk_attention<Exec, float, Mask>(p, describe);
+          visit_bulk_attention<Exec, float, Score, Mask>(p, describe);
         else
-          visit_bulk_attention<Exec, bf16_t, Mask>(p, describe);  // as for fp16
+          visit_bulk_attention<Exec, bf16_t, Score, Mask>(p, describe);  // as for fp16
       }
       return plan;
     }
@@ -344,7 +370,7 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     wanted = AttentionAlgorithm::tensor_core;
   }
   if (wanted == AttentionAlgorithm::tensor_core) {
-    char const* obstacle = async_attention_obstacle(exec, p);
+    char const* obstacle = async_attention_obstacle<Exec, Score>(exec, p);
     if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
       if (obstacle == nullptr) {
         plan = plan_attention_async<Score, Mask>(exec, p, options, reason);

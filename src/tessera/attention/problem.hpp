@@ -9,6 +9,7 @@
 
 #include <tessera/attention/head_scales.hpp>
 #include <tessera/attention/sequences.hpp>
+#include <tessera/attention_dropout.hpp>
 #include <tessera/detail/matrix.hpp>
 
 namespace tessera::detail {
@@ -21,9 +22,13 @@ struct AttentionProblem {
   PageTable pages;  // of K and V, which then have planes (page, head), for each batch entry
   int const* key_lengths = nullptr;
   std::int64_t key_lengths_stride = 0;
+  float const* sinks = nullptr;  // of each query head
+  std::int64_t sinks_stride = 0;
+  DropoutRule dropout;
   int heads_per_kv = 1;
-  int together = 0;  // queries of a head, where the rows of Q are those of several and the mask is causal
-  int splits = 1;    // parts of the keys; part s of batch entry b has plane s·B + b of o and lse for its own
+  int together = 0;   // queries of a head, where the rows of Q are those of several and the mask is causal
+  int head_rows = 0;  // queries of a head, where the rows of Q are those of several
+  int splits = 1;     // parts of the keys; part s of batch entry b has plane s·B + b of o and lse for its own
   double scale = 1;
   bool causal = false;
   /// Query i sees the keys from i + (keys − queries) − left to i + (keys − queries) + right.
@@ -89,6 +94,7 @@ inline AttentionProblem with_heads_together(AttentionProblem p) {
     return p;
   if (p.scales.q.head_stride != 0) return p;  // a tile has one scale
   p.causal = p.causal && p.q.rows > 1;
+  p.head_rows = static_cast<int>(p.q.rows);
   if (p.causal) p.together = static_cast<int>(p.q.rows);
   for (MatrixStack* const m : {&p.q, &p.o, &p.lse}) {
     if (m->rows == 1) m->row_stride = m->inner_stride;

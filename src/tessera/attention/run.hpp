@@ -24,7 +24,8 @@ void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score cons
 /// `KernelMask` is what the kernel is compiled for: Ranges in the place of mask::All where the problem has them.
 template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
-  visit_bulk_attention<Exec, T, Mask>(p, [&](auto atoms) {
+  using Visited = std::conditional_t<own_functor<Score, Mask>, KernelMask, Mask>;
+  visit_bulk_attention<Exec, T, Score, Visited>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
     run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, KernelMask>(p, score, mask));
   });
@@ -56,17 +57,21 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
     if constexpr (has_bulk_pipeline<Exec> && arranges_values<T>) {
-      if constexpr (!own_functor<Score, Mask>) run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
+      if constexpr (!own_functor<Score, Mask> && !drops_weights<Score>)
+        run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
     } else if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
                          (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
-      visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
-        run_attention_bulk<Exec, T, typename decltype(kernel_mask)::type>(exec, p, score, mask);
-      });
+      if constexpr (drops_weights<Score> && std::is_same_v<Mask, mask::All>)
+        run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
+      else
+        visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+          run_attention_bulk<Exec, T, typename decltype(kernel_mask)::type>(exec, p, score, mask);
+        });
     }
     return;
   }
   if (plan.algorithm == AttentionAlgorithm::tensor_core) {
-    if constexpr (has_async_pipeline<Exec> && pipelines_attend<T>)
+    if constexpr (has_async_pipeline<Exec> && pipelines_attend<T> && !drops_weights<Score>)
       visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
         run_attention_async<Exec, T, typename decltype(kernel_mask)::type>(exec, p, plan, score, mask);
       });
@@ -106,6 +111,18 @@ void run_attention(Exec const& exec, AttentionProblem p, AttentionPlan const& pl
   TESSERA_ATTENTION_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_INSTANCES, extern)
 
+#define TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, COMPUTE, D) \
+  EXTERN template void run_attention_tiles<EXEC, COMPUTE, D>(  \
+      EXEC const&, AttentionProblem const&, score::WithDropout<score::Identity> const&, mask::All const&);
+#define TESSERA_ATTENTION_DROPOUT(EXTERN, EXEC)           \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, float, 64)   \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, float, 128)  \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, float, 256)  \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, double, 64)  \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, double, 128) \
+  TESSERA_ATTENTION_DROPOUT_OF(EXTERN, EXEC, double, 256)
+TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_DROPOUT, extern)
+
 #define TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, MASK)                                                               \
   EXTERN template void run_attention_bulk<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, score::Identity const&, \
                                                          mask::All const&);
@@ -124,6 +141,14 @@ TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_E4M3, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_TF32, extern)
+
+#define TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, T)  \
+  EXTERN template void run_attention_bulk<EXEC, T, Ranges>( \
+      EXEC const&, AttentionProblem const&, score::WithDropout<score::Identity> const&, mask::All const&);
+#define TESSERA_ATTENTION_BULK_BF16_DROPOUT(EXTERN, EXEC) TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_ATTENTION_BULK_FP16_DROPOUT(EXTERN, EXEC) TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_DROPOUT, extern)
 
 #define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T, MASK)                                                             \
   EXTERN template void run_attention_async<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, AttentionPlan const&, \

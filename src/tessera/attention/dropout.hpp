@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_DROPOUT_DETAIL_HPP
+#define TESSERA_ATTENTION_DROPOUT_DETAIL_HPP
+
+#include <tessera/attention_dropout.hpp>
+#include <tessera/score.hpp>
+
+// Kernels with dropout are kernels of their own, told apart by the type of their score.
+namespace tessera::detail {
+
+/// What a kernel's score is besides dropout.
+template <class Score>
+struct ScoreParts {
+  using Own = Score;
+  static constexpr bool drops = false;
+  KOKKOS_FORCEINLINE_FUNCTION static Own const& own(Score const& score) { return score; }
+};
+template <class Score>
+struct ScoreParts<score::WithDropout<Score>> {
+  using Own = Score;
+  static constexpr bool drops = true;
+  KOKKOS_FORCEINLINE_FUNCTION static Own const& own(score::WithDropout<Score> const& score) { return score.own; }
+};
+
+template <class Score>
+inline constexpr bool drops_weights = ScoreParts<Score>::drops;
+template <class Score>
+using own_score = typename ScoreParts<Score>::Own;
+
+/// In the place of a rule, where no weight is dropped.
+struct KeepsAll {
+  explicit KeepsAll(DropoutRule const&) {}
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_SCORE_OF_HEAD_HPP
+#define TESSERA_ATTENTION_SCORE_OF_HEAD_HPP
+
+#include <concepts>
+
+#include <tessera/elementary.hpp>
+#include <tessera/score.hpp>
+
+// Score functors for one head, f(s, i, j).
+namespace tessera::detail {
+
+/// A score functor that finds what is the same for a head's scores once.
+template <class Score, class T>
+concept PreparesHeads = requires(Score const& score) {
+  score.template prepare<T>(0, 0);
+};
+
+/// A score functor for one head that may know that it only adds a number.
+template <class OfHead, class T>
+concept AddsConstants = requires(OfHead const& f, T& c) {
+  { f.adds_constant(0, 1, 0, 1, c) } -> std::same_as<bool>;
+};
+
+/// One that may be asked about queries and keys that there are not.
+template <class Score>
+inline constexpr bool asked_anywhere = requires {
+  requires Score::anywhere;
+};
+/// One that adds what is linear in query and key.
+template <class OfHead>
+concept AddsPlanes = requires(OfHead const& f) {
+  f.plane(0, 0);
+};
+/// One that is a simpler function where all scores are small.
+template <class OfHead, class T>
+concept HasNear = std::same_as<T, float> && requires(OfHead const& f, T x) {
+  { f.near(x).covers(x) } -> std::same_as<bool>;
+  f.near(x)(x);
+};
+/// One that adds what can be read before there are scores.
+template <class OfHead>
+concept AddsPairs = requires(OfHead const& f) {
+  { f.has_pairs() } -> std::same_as<bool>;
+  f.pair(0, 0);
+};
+/// Nothing is read ahead.
+struct NoPairs {};
+
+/// The function for small scores, if this thread's are.
+template <class Math, class Accumulator, class Near>
+KOKKOS_FORCEINLINE_FUNCTION bool taken_for_small(Math& math, Accumulator& s, Near const& near) {
+  float most = 0;
+  math.for_each(s, [&](float& x, int, int) { most = larger(most, Kokkos::abs(x)); });
+  if (!near.covers(most)) return false;
+  math.for_each(s, [&](float& x, int, int) { x = near(x); });
+  return true;
+}
+
+/// s = s scale + what a plane has there
+template <class Math, class Accumulator, class T>
+KOKKOS_FORCEINLINE_FUNCTION void add_plane(Math& math, Accumulator& s, T scale, score::Plane<T> const& plane) {
+  if constexpr (requires { math.add_plane(s, scale, plane.at, plane.per_query, plane.per_key); })
+    math.add_plane(s, scale, plane.at, plane.per_query, plane.per_key);
+  else
+    math.for_each(s, [&](T& x, int r, int c) {
+      x = x * scale + (plane.at + plane.per_query * static_cast<T>(r) + plane.per_key * static_cast<T>(c));
+    });
+}
+
+/// Any other functor, which is told batch and head each time.
+template <class Score, class T>
+struct AskedEachTime {
+  Score const& score;
+  int batch, head;
+  KOKKOS_FORCEINLINE_FUNCTION T operator()(T s, int i, int j) const { return score(s, batch, head, i, j); }
+};
+
+template <class T, class Score>
+KOKKOS_FORCEINLINE_FUNCTION auto score_of_head(Score const& score, int batch, int head) {
+  if constexpr (PreparesHeads<Score, T>)
+    return score.template prepare<T>(batch, head);
+  else
+    return AskedEachTime<Score, T>{score, batch, head};
+}
+
+}  // namespace tessera::detail
+
+#endif
