@@ -70,6 +70,7 @@ TEST_CASE_TEMPLATE_DEFINE("tensor_core reads keys from pages", Exec, paged_tenso
     AttentionOptions const asked = on_tensor_cores<Exec>({.causal = causal});
     for (int const page : {1, 8, 20, 64, 128, 192})
       run_paged_case<Exec, bf16_t>({3, 4, 2, 1, 300, 128, 128}, page, {300, 17, 0}, asked);
+    if (!has_tensor_cores<Exec>()) return;  // another kernel runs, which other tests see more of
     run_paged_case<Exec, fp16_t>({2, 4, 2, 70, 200, 64, 56}, 16, {199, 64}, asked);
     run_paged_case<Exec, bf16_t>({2, 4, 2, 140, 260, 256, 200}, 32, {255, 33}, asked);
   }
