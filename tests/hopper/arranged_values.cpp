@@ -156,7 +156,7 @@ TEST_CASE("the hopper pipeline attends over e4m3") {
     run_case<e4m3_t, bf16_t>({2, 8, 2, 1, 300, 256, 256}, {.causal = causal});
     run_case<e4m3_t, e4m3_t>({1, 2, 2, 20, 90, 64, 64}, {.causal = causal});
   }
-  run_case<e4m3_t, bf16_t>({1, 1, 1, 130, 4100, 128, 128}, {});
+  for (bool causal : {false, true}) run_case<e4m3_t, bf16_t>({1, 1, 1, 130, 4100, 128, 128}, {.causal = causal});
 }
 
 TEST_CASE("the hopper pipeline attends over fp32 in tf32") {

@@ -38,11 +38,10 @@ using Sum = std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_
 /// of every sixteen, or words four apart of every eight.
 template <int ElementBytes>
 struct RowOrder {
-  static constexpr int rows = 32 / ElementBytes;  // that change places with each other
+  static constexpr int rows = ElementBytes == 1 ? 16 : 8;  // that change places with each other
   /// Which of them is in a place.
   KOKKOS_FUNCTION static constexpr int row(int place) {
-    return ElementBytes == 1 ? place / 16 * 16 + place % 4 / 2 * 8 + place % 16 / 4 * 2 + place % 2
-                             : place % 4 * 2 + place / 4;
+    return ElementBytes == 1 ? place % 4 / 2 * 8 + place / 4 * 2 + place % 2 : place % 4 * 2 + place / 4;
   }
 };
 

@@ -15,16 +15,14 @@
 // of V, against a read for every tile of queries.
 namespace tessera::detail {
 
-inline constexpr int arranged_pack = 32;  // bytes of a feature that one call writes: a sector of memory
-
-/// (keys, features) planes in lines of a feature's keys, each at a multiple of 128 bytes. Keys are rounded up to whole
-/// packs.
+/// (keys, features) planes in lines of a feature's keys, each at a multiple of 128 bytes. Keys are rounded up to 32
+/// bytes.
 inline MatrixStack arranged_values(MatrixStack const& v, void* to) {
   auto const size = static_cast<std::int64_t>(size_of(v.type));
   auto const rounded_up = [&](std::int64_t bytes) { return (v.rows * size + bytes - 1) / bytes * bytes / size; };
   MatrixStack m = v;
   m.data = to;
-  m.rows = rounded_up(arranged_pack);
+  m.rows = rounded_up(32);
   m.row_stride = 1;
   m.col_stride = rounded_up(128);
   m.inner_stride = m.col_stride * m.cols;
@@ -37,17 +35,16 @@ inline std::size_t arranged_bytes(MatrixStack const& v) {
   return (static_cast<std::size_t>(m.outer_stride * m.outer) * size_of(m.type) + 255) / 256 * 256;
 }
 
-/// A pack of keys of each of a few neighbouring features, together four bytes. `Order` says which key is in which
+/// A few keys of each of a few neighbouring features, together four bytes. `Order` says which key is in which
 /// place; those behind the last that counts become zero, since weight 0 times NaN is NaN.
 template <class Bits, class Order>
 struct ArrangeValues {
   static constexpr int features = 4 / static_cast<int>(sizeof(Bits)), keys = Order::rows;
-  static_assert(keys * sizeof(Bits) == arranged_pack);
   struct alignas(4) Word {
     Bits v[features];
   };
   struct alignas(16) Pack {
-    Bits v[16 / sizeof(Bits)];
+    Bits v[keys];
   };
   MatrixStack from, to;
   int const* key_lengths;
@@ -75,14 +72,14 @@ struct ArrangeValues {
       TESSERA_UNROLL
       for (int k = 0; k < keys; ++k) word[k] = first + k < end ? read(plane, first + k, col) : Word{};
     }
+    TESSERA_UNROLL
     for (int f = 0; f < features; ++f) {
       if (col + f >= from.cols) return;
-      Pack pack[2];
-      for (int place = 0; place < keys; ++place)
-        pack[place / (keys / 2)].v[place % (keys / 2)] = word[Order::row(place)].v[f];
+      Pack pack;
+      TESSERA_UNROLL
+      for (int place = 0; place < keys; ++place) pack.v[place] = word[Order::row(place)].v[f];
       auto* const line = static_cast<Bits*>(const_cast<void*>(to.data)) + to.offset(plane, first, col + f);
-      reinterpret_cast<Pack*>(line)[0] = pack[0];
-      reinterpret_cast<Pack*>(line)[1] = pack[1];
+      *reinterpret_cast<Pack*>(line) = pack;
     }
   }
 
@@ -96,10 +93,9 @@ struct ArrangeValues {
   }
 };
 
-/// Fills arranged_values(p.v, ...) for these atoms.
-template <class Atoms, class Exec>
+/// Fills arranged_values(p.v, ...) for these atoms. `Bits` has an element's size.
+template <class Bits, class Atoms, class Exec>
 void arrange_values(Exec const& exec, AttentionProblem const& p, MatrixStack const& to) {
-  using Bits = std::conditional_t<Atoms::RowOrder::rows == arranged_pack, std::uint8_t, std::uint32_t>;
   using Kernel = ArrangeValues<Bits, typename Atoms::RowOrder>;
   Kernel const kernel{p.v, to, p.key_lengths, p.key_lengths_stride,
                       bulk_copyable(p.v) && p.v.cols % Kernel::features == 0};

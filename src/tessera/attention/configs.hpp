@@ -63,14 +63,14 @@ struct AttentionFewQueries<256> : BulkSizes {
 };
 /// Q, K and V of e4m3. A step's products are added in fp32: the tensor cores cut their own sums at some 14 bits, which
 /// over 16384 keys with values of one sign takes a fifth of the result. Where `columns_apart` is less than the
-/// features, they are formed before the next scores and in their registers, so many columns twice: with d 128 then 192
-/// keys a step, on an H200 +3 to +6 % from 4096 keys on, but -6 % at 1024, where more of the last tile is empty. With d
-/// 256, and with d 64 in three consumers (+7 to +12 %), there are no registers for other than that, nor for more than
-/// 32 columns.
+/// features, they are formed before the next scores and in their registers, so many columns twice: with d 128 then 256
+/// keys a step fit (on an H200 +9 % at 1024, 4096 and 16384 keys; causal -4 % at 1024, +3 % at 4096, +8 % at 16384).
+/// With d 256, and with d 64 in three consumers of 160 keys (+20 % over two of 128), there are registers for nothing
+/// else.
 template <int Features, int Keys = 128, int Consumers = 2>
 struct AttentionNarrow : BulkSizes {
   static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2, query_depth = 1;
-  static constexpr int columns_apart = D > 128 || consumers > 2 ? 32 : (Keys > 128 ? 64 : D);
+  static constexpr int columns_apart = D > 128 || Keys > 128 ? 32 : D;
   static constexpr bool one_head_a_tile = true;  // heads together have AttentionNarrowFew
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true;
@@ -84,7 +84,7 @@ struct AttentionNarrowFew : BulkSizes {
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = false;
 };
-inline constexpr int attention_narrow_keys = 192, attention_narrow_from = 2048;
+inline constexpr int attention_narrow_keys = 256, attention_narrow_causal_from = 2048;
 /// fp32 that the tensor cores round to tf32. Two stages each of K and V fit beside 64 KB of Q of d 128.
 template <int Features>
 struct AttentionTf32 : BulkSizes {

@@ -61,10 +61,10 @@ void visit_arranged_attention(AttentionProblem const& p, F const& f) {
     if (few)
       visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionNarrowFew<decltype(d)::value>>{}); });
     else if (features <= 64)
-      f(BulkAtoms<Exec, T, AttentionNarrow<64, 128, 3>>{});
+      f(BulkAtoms<Exec, T, AttentionNarrow<64, 160, 3>>{});
     else if (features > 128)
       f(BulkAtoms<Exec, T, AttentionNarrow<256>>{});
-    else if (p.keys_in_sight() < attention_narrow_from)
+    else if (p.grows() && p.keys_in_sight() < attention_narrow_causal_from)
       f(BulkAtoms<Exec, T, AttentionNarrow<128>>{});
     else
       f(BulkAtoms<Exec, T, AttentionNarrow<128, attention_narrow_keys>>{});

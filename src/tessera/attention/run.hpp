@@ -34,7 +34,8 @@ void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const
 /// V arranged for such kernels at the beginning of the workspace. Compiled with them.
 template <class Exec, class T>
 void run_arrange_values(Exec const& exec, AttentionProblem const& p, MatrixStack const& to) {
-  arrange_values<BulkAtoms<Exec, T, BulkSizes>>(exec, p, to);
+  using Bits = std::conditional_t<sizeof(T) == 1, std::uint8_t, std::uint32_t>;
+  arrange_values<Bits, BulkAtoms<Exec, T, BulkSizes>>(exec, p, to);
 }
 
 /// The pipeline of asynchronous copies, likewise.
