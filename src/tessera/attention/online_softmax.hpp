@@ -52,12 +52,13 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc, bool has_sinks, Sink const& sink) {
     Compute const scale = scale_;
     math.row_combine(l_);
-    if (has_sinks) add_sinks(math, acc, sink);
+    math.for_rows([scale](Compute& m, Compute& a) { m *= scale, a = 1; }, m_, a_);
+    if (has_sinks) add_sinks(math, sink);
     math.for_rows(
-        [scale](Compute& m, Compute& a, Compute& l) {
-          a = l == Compute(0) ? Compute(0) : Compute(1) / l;
+        [](Compute& m, Compute& a, Compute& l) {
+          a = l == Compute(0) ? Compute(0) : a * (Compute(1) / l);
           m = l == Compute(0) ? -Kokkos::Experimental::infinity_v<Compute>
-                              : (m * scale + Kokkos::log2(l)) * Compute(0.69314718055994530942);
+                              : (m + Kokkos::log2(l)) * Compute(0.69314718055994530942);
         },
         m_, a_, l_);
     rescale(math, acc);
@@ -65,21 +66,19 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
 
  private:
-  /// Beside a sink above all scores these shrink further.
-  template <class Accumulator, class Sink>
-  KOKKOS_FORCEINLINE_FUNCTION void add_sinks(Math& math, Accumulator& acc, Sink const& sink) {
+  /// Beside a sink above all scores what was accumulated shrinks further.
+  template <class Sink>
+  KOKKOS_FORCEINLINE_FUNCTION void add_sinks(Math& math, Sink const& sink) {
     constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;
-    Compute const scale = scale_;
     math.each_row(base_, [&](Compute& x, int row) { x = sink(row) * Compute(1.44269504088896340736); });
     math.for_rows(
-        [scale](Compute& m, Compute& a, Compute& l, Compute& base) {
-          Compute const own = m * scale, larger = base > own ? base : own, top = larger == lowest ? Compute(0) : larger;
-          a = Math::exp2(own - top);
+        [](Compute& m, Compute& a, Compute& l, Compute& base) {  // m and base are exponents of 2
+          Compute const larger = base > m ? base : m, top = larger == lowest ? Compute(0) : larger;
+          a = Math::exp2(m - top);
           l = l * a + Math::exp2(base - top);
-          m = top / scale;
+          m = top;
         },
         m_, a_, l_, base_);
-    rescale(math, acc);
   }
 
   Compute scale_;
