@@ -135,13 +135,6 @@ struct Atoms : Sizes {
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
-  /// Two neighbours of a row each, of elements that match this thread's of an accumulator.
-  template <int M, int N, class Pair>
-  struct Pairs {
-    static_assert(sizeof(Pair) == 4 && Accumulator<M, N>::by_rows && Accumulator<M, N>::blocks == 1);
-    Pair v[N / 4];
-  };
-
   struct Copy {
     std::uint64_t* full;  // completes when the bytes have landed
     Neighbours together;
@@ -347,18 +340,13 @@ struct Atoms : Sizes {
       for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i)
         acc.r[0][i] = acc.r[0][i] * scale + (begin[i % 4 / 2] + per_col * Compute(i / 4 * 8 + i % 2));
     }
-    /// pairs = f(row, column) of the first of two neighbours
-    template <int M, int N, class Pair, class F>
-    __device__ __forceinline__ void read_pairs(Pairs<M, N, Pair>& pairs, F const& f) const {
+    /// f(element, its neighbour, row, column): the column is even
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_pair(Accumulator<M, N>& acc, F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
 #pragma unroll
-      for (int i = 0; i < N / 4; ++i) pairs.v[i] = f(row<M, N>(i * 2), col<M, N>(i * 2));
-    }
-    /// f(element, its neighbour, their pair)
-    template <int M, int N, class Pair, class F>
-    __device__ __forceinline__ void for_each_in_pairs(Accumulator<M, N>& acc, Pairs<M, N, Pair> const& pairs,
-                                                      F const& f) const {
-#pragma unroll
-      for (int i = 0; i < N / 4; ++i) f(acc.r[0][i * 2], acc.r[0][i * 2 + 1], pairs.v[i]);
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 2)
+        f(acc.r[0][i], acc.r[0][i + 1], row<M, N>(i), col<M, N>(i));
     }
     /// to += from, in the columns of `to` from Col on
     template <int Col, int M, int P, int N>

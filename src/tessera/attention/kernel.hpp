@@ -72,9 +72,6 @@ struct AttentionKernel {
   PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  float const* sinks;
-  std::int64_t sinks_stride;
-  int head_rows;
   int batches, heads, heads_per_kv, queries, keys, splits, together;
   Compute scale;
   bool causal;
@@ -85,6 +82,9 @@ struct AttentionKernel {
   using Functor = std::conditional_t<masked, Mask, mask::All>;
   Functor mask;
   std::conditional_t<drops, DropoutRule, KeepsAll> dropout;
+  float const* sinks;
+  std::int64_t sinks_stride;
+  int head_rows;  // of heads together; else 0
 
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
@@ -95,9 +95,6 @@ struct AttentionKernel {
         pages(p.pages),
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
-        sinks(p.sinks),
-        sinks_stride(p.sinks_stride),
-        head_rows(p.head_rows),
         batches(static_cast<int>(p.q.outer)),
         heads(static_cast<int>(p.q.inner)),
         heads_per_kv(p.heads_per_kv),
@@ -110,7 +107,10 @@ struct AttentionKernel {
         score(s),
         ranges(p.ranges()),
         mask(m),
-        dropout(p.dropout) {
+        dropout(p.dropout),
+        sinks(p.sinks),
+        sinks_stride(p.sinks_stride),
+        head_rows(p.head_rows) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
     if constexpr (scaled) scales = p.scales;
@@ -295,33 +295,10 @@ struct AttentionKernel {
       return 1;
   }
 
-  /// What a score functor for a head reads of step j before there are scores: pairs, where the machine has registers
-  /// for them, of tiles that do not hang over an edge.
-  template <class OfHead>
-  static constexpr bool reads_ahead = AddsPairs<OfHead>&& requires {
-    typename Atoms::template Pairs<BM, BN, int>;
-  };
-  template <class OfHead>
-  KOKKOS_FORCEINLINE_FUNCTION bool ahead(Tile const& t, int first_key, OfHead const& f) const {
-    return f.has_pairs() && t.query + BM <= queries_of(t) && first_key + BN <= t.keys;
-  }
-  template <class Math, class OfHead>
-  KOKKOS_FORCEINLINE_FUNCTION auto read_ahead(Math& math, Tile const& t, int j, OfHead const& f) const {
-    if constexpr (reads_ahead<OfHead>) {
-      typename Atoms::template Pairs<BM, BN, decltype(f.pair(0, 0))> pairs;
-      int const first_key = key(t, j);
-      if (ahead(t, first_key, f))
-        math.read_pairs(pairs, [&](int r, int c) { return f.pair(t.query + r, first_key + c); });
-      return pairs;
-    } else {
-      return NoPairs{};
-    }
-  }
   /// The caller's scores. In tiles that hang over an edge the last query and key stand for those behind it, so that
   /// what the functor reads of them is there; nobody looks at these scores.
-  template <class Math, class OfHead, class Read>
-  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, OfHead const& f,
-                                          [[maybe_unused]] Read const& read, Scores& s) const {
+  template <class Math, class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, OfHead const& f, Scores& s) const {
     int const rows = queries_of(t) - t.query, cols = t.keys - first_key;
     Compute const own = score_scale(t);
     if constexpr (AddsPlanes<OfHead>) return add_plane(math, s, own, f.plane(t.query, first_key));
@@ -333,14 +310,16 @@ struct AttentionKernel {
     if constexpr (HasNear<OfHead, Compute>) {
       if (taken_for_small(math, s, f.near(own))) return;
     }
-    if constexpr (reads_ahead<OfHead>)
-      if (ahead(t, first_key, f))
-        return math.for_each_in_pairs(s, read, [&](Compute& x, Compute& y, auto const& pair) {
+    constexpr bool pairs = AddsPairs<OfHead> && WorksInPairs<typename Atoms::Math, Scores>;
+    bool const inside = rows >= BM && cols >= BN;
+    if constexpr (pairs)
+      if (inside && f.has_pairs())
+        return math.for_each_pair(s, [&](Compute& x, Compute& y, int r, int c) {
+          auto const pair = f.pair(t.query + r, first_key + c);
           x = x * own + static_cast<Compute>(pair.first);
           y = y * own + static_cast<Compute>(pair.second);
         });
-    bool const inside = !reads_ahead<OfHead> && rows >= BM && cols >= BN;
-    if (asked_anywhere<OwnScore> || inside)
+    if (asked_anywhere<OwnScore> || (inside && !pairs))
       math.for_each(s, [&](Compute& x, int r, int c) { x = f(x * own, t.query + r, first_key + c); });
     else
       math.for_each(s, [&](Compute& x, int r, int c) {
@@ -349,11 +328,10 @@ struct AttentionKernel {
   }
 
   /// The caller's scores, and −∞ where a key is not seen.
-  template <class Math, class OfHead, class Read>
-  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Read const& read,
-                                          Scores& s) const {
+  template <class Math, class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Scores& s) const {
     int const first_key = key(t, j);
-    if constexpr (!std::is_same_v<OwnScore, score::Identity>) change(math, t, first_key, f, read, s);
+    if constexpr (!std::is_same_v<OwnScore, score::Identity>) change(math, t, first_key, f, s);
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
@@ -420,10 +398,9 @@ struct AttentionKernel {
       auto const f = score_of_head<Compute>(ScoreParts<Score>::own(score), t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
-      auto const first_read = read_ahead(math, t, 0, f);
       math.template wait_all_but<0>(s);
       ks.release();
-      modify(math, t, 0, f, first_read, s);
+      modify(math, t, 0, f, s);
       softmax.update(math, s);
       drop(math, t, 0, s);
       math.round(s, p);
@@ -437,10 +414,9 @@ struct AttentionKernel {
           math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
           if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
-        auto const read = read_ahead(math, t, j, f);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        modify(math, t, j, f, read, s);
+        modify(math, t, j, f, s);
         softmax.update(math, s);
         drop(math, t, j, s);
         numerator.wait(math);

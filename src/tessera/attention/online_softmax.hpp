@@ -30,14 +30,21 @@ class OnlineSoftmax {
     Compute const scale = scale_;
     a_ = m_;
     math.row_max(s, m_);
+    bool huge = false;
     math.for_rows(
-        [scale](Compute& m, Compute& a, Compute& l, Compute& base) {
-          base = m == -Kokkos::Experimental::infinity_v<Compute> ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
+        [scale, &huge](Compute& m, Compute& base) {
+          base = m == lowest ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
+          huge = huge || Kokkos::abs(base) > largest_base;
+        },
+        m_, base_);
+    if (huge) take_off(math, s);
+    math.for_rows(
+        [scale](Compute& a, Compute& l, Compute& base) {
           a = Math::exp2(a * scale - base);
           if constexpr (exponent != 0) base -= exponent;
           l *= a;
         },
-        m_, a_, l_, base_);
+        a_, l_, base_);
     math.for_each_with(s, base_, [scale](Compute& x, Compute base) { x = Math::exp2(x * scale - base); });
     math.row_add_partial(s, l_);
   }
@@ -58,12 +65,12 @@ class OnlineSoftmax {
                                           Sink const& sink) {
     Compute const scale = scale_;
     math.row_combine(l_);
-    if (has_sinks) add_sinks(math, acc, sink);
+    math.for_rows([scale](Compute& m, Compute& a) { m *= scale, a = 1; }, m_, a_);
+    if (has_sinks) add_sinks(math, sink);
     math.for_rows(
-        [scale, factor](Compute& m, Compute& a, Compute& l) {
-          a = l == Compute(0) ? Compute(0) : factor / l;
-          m = l == Compute(0) ? -Kokkos::Experimental::infinity_v<Compute>
-                              : (m * scale + (Kokkos::log2(l) - exponent)) * Compute(0.69314718055994530942);
+        [factor](Compute& m, Compute& a, Compute& l) {
+          a = l == Compute(0) ? Compute(0) : a * (factor / l);
+          m = l == Compute(0) ? lowest : (m + (Kokkos::log2(l) - exponent)) * Compute(0.69314718055994530942);
         },
         m_, a_, l_);
     rescale(math, acc);
@@ -71,21 +78,35 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
 
  private:
-  /// Beside a sink above all scores these shrink further.
-  template <class Accumulator, class Sink>
-  KOKKOS_FORCEINLINE_FUNCTION void add_sinks(Math& math, Accumulator& acc, Sink const& sink) {
-    constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;
-    Compute const scale = scale_;
+  static constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;
+  /// Up to here what rounding leaves of the largest score behind its base is less than 1.
+  static constexpr Compute largest_base = Compute(1 << 24);
+
+  /// Further on it would not be: the maximum is taken off scores before they are scaled, and the base is 0.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void take_off(Math& math, Scores& s) {
+    math.for_rows(
+        [](Compute& m, Compute& a, Compute& base) {
+          base = m == lowest ? Compute(0) : m;
+          a -= base;
+        },
+        m_, a_, base_);
+    math.for_each_with(s, base_, [](Compute& x, Compute base) { x -= base; });
+    math.for_rows([](Compute& base) { base = 0; }, base_);
+  }
+
+  /// Beside a sink above all scores what was accumulated shrinks further.
+  template <class Sink>
+  KOKKOS_FORCEINLINE_FUNCTION void add_sinks(Math& math, Sink const& sink) {
     math.each_row(base_, [&](Compute& x, int row) { x = sink(row) * Compute(1.44269504088896340736); });
     math.for_rows(
-        [scale](Compute& m, Compute& a, Compute& l, Compute& base) {
-          Compute const own = m * scale, larger = base > own ? base : own, top = larger == lowest ? Compute(0) : larger;
-          a = Math::exp2(own - top);
+        [](Compute& m, Compute& a, Compute& l, Compute& base) {  // m and base are exponents of 2
+          Compute const larger = base > m ? base : m, top = larger == lowest ? Compute(0) : larger;
+          a = Math::exp2(m - top);
           l = l * a + Math::exp2(base - top + exponent);
-          m = top / scale;
+          m = top;
         },
         m_, a_, l_, base_);
-    rescale(math, acc);
   }
 
   Compute scale_;

@@ -39,15 +39,22 @@ concept HasNear = std::same_as<T, float> && requires(OfHead const& f, T x) {
   { f.near(x).covers(x) } -> std::same_as<bool>;
   f.near(x)(x);
 };
-/// One that adds what can be read before there are scores.
+/// One that adds what can be read for two keys at a time.
 template <class OfHead>
 concept AddsPairs = requires(OfHead const& f) {
   { f.has_pairs() } -> std::same_as<bool>;
   f.pair(0, 0);
 };
-/// Nothing is read ahead.
-struct NoPairs {};
-
+/// A callable for pairs, to state a concept with.
+struct PairProbe {
+  template <class T>
+  KOKKOS_FUNCTION void operator()(T&, T&, int, int) const {}
+};
+/// A machine whose threads have neighbours of a row, the first in an even column.
+template <class Math, class Accumulator>
+concept WorksInPairs = requires(Math const& math, Accumulator& acc) {
+  math.for_each_pair(acc, PairProbe{});
+};
 /// The function for small scores, if this thread's are.
 template <class Math, class Accumulator, class Near>
 KOKKOS_FORCEINLINE_FUNCTION bool taken_for_small(Math& math, Accumulator& s, Near const& near) {
@@ -78,11 +85,13 @@ struct AskedEachTime {
 };
 
 template <class T, class Score>
-KOKKOS_FORCEINLINE_FUNCTION auto score_of_head(Score const& score, int batch, int head) {
-  if constexpr (PreparesHeads<Score, T>)
-    return score.template prepare<T>(batch, head);
+KOKKOS_FORCEINLINE_FUNCTION auto score_of_head(Score const& functor, int batch, int head) {
+  if constexpr (std::same_as<Score, score::Identity>)
+    return score::Identity{};
+  else if constexpr (PreparesHeads<Score, T>)
+    return functor.template prepare<T>(batch, head);
   else
-    return AskedEachTime<Score, T>{score, batch, head};
+    return AskedEachTime<Score, T>{functor, batch, head};
 }
 
 }  // namespace tessera::detail
