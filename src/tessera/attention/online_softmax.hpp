@@ -37,7 +37,8 @@ class OnlineSoftmax {
           huge = huge || Kokkos::abs(base) > largest_base;
         },
         m_, base_);
-    if (huge) take_off(math, s);
+    if constexpr (!bounded)
+      if (huge) take_off(math, s);
     math.for_rows(
         [scale](Compute& a, Compute& l, Compute& base) {
           a = Math::exp2(a * scale - base);
@@ -79,8 +80,10 @@ class OnlineSoftmax {
 
  private:
   static constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;
-  /// Up to here what rounding leaves of the largest score behind its base is less than 1.
+  /// Up to here what rounding leaves of the largest score behind its base is less than 1. Without scales of heads those
+  /// of 8-bit operands do not come near, whose kernels have no register left to ask.
   static constexpr Compute largest_base = Compute(1 << 24);
+  static constexpr bool bounded = exponent != 0;
 
   /// Further on it would not be: the maximum is taken off scores before they are scaled, and the base is 0.
   template <class Scores>
