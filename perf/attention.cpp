@@ -3,9 +3,10 @@
 //
 // Attention: attention_fwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
 // Variants: full, causal, window1024 (causal, so many keys), packed and documents (causal, of 512 to 4096 tokens one
-// behind the other), in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled pages of 64 and lengths
-// between an eighth of Sk and Sk. The type tf32 is fp32 that may be rounded to it; e4m3 has results of bf16. The copy
-// of V that these take is part of the time.
+// behind the other), and of bf16 causal with a score: alibi, relative (distances up to 128), bias (of each query and
+// key, for all heads) and softcap (at 50), in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled
+// pages of 64 and lengths between an eighth of Sk and Sk. The type tf32 is fp32 that may be rounded to it; e4m3 has
+// results of bf16. The copy of V that these take is part of the time.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -66,6 +67,7 @@ struct Sight {
   std::int64_t page = 0;    // keys of a page, where they are in pages
   bool packed = false;      // told by their starts, else by an id a token and the table of that mask
   std::int64_t pairs = 0;   // visible, of one head
+  std::string score;        // functor, if any
 
   static Sight of(std::string const& variant, model::AttentionShape const& s) {
     Sight sight;
@@ -76,6 +78,10 @@ struct Sight {
     sight.causal = variant != "full";
     bool const square = s.query_length == s.kv_length;
     if (variant == "full" || variant == "causal") return sight;
+    if (variant == "alibi" || variant == "relative" || variant == "bias" || variant == "softcap") {
+      sight.score = variant;
+      return sight;
+    }
     if (!square || s.batch != 1)
       throw std::invalid_argument("--variant=" + variant + " is for one batch entry with as many queries as keys");
     if (variant.rfind("window", 0) == 0)
@@ -84,7 +90,8 @@ struct Sight {
       sight.take_documents(variant == "packed", s.query_length);
     else
       throw std::invalid_argument("--variant=" + variant +
-                                  ": full, causal, window and its keys, packed, documents, decode, "
+                                  ": full, causal, window and its keys, packed, documents, alibi, relative, bias, "
+                                  "softcap, decode, "
                                   "or paged and the keys of a page");
     return sight;
   }
@@ -214,6 +221,33 @@ Implementation over_documents(Exec const& exec, Operand const& q, Operand const&
 template <class T>
 using OutputOf = std::conditional_t<sizeof(T) == 1, bf16_t, T>;
 
+/// Causal, with a score functor. What it refers to is `kept`.
+template <class Exec, class Operand, class Score, class... Kept>
+Implementation with_score(Exec const& exec, Operand const& q, Operand const& k, Operand const& v, Operand const& o,
+                          Score const& score, Kept const&... kept) {
+  AttentionOptions const options{.causal = true};
+  return {"tessera", [=] { (static_cast<void>(kept), ...), attention(exec, o, q, k, v, options, score); },
+          tessera::to_string(attention_plan(exec, o, q, k, v, options, score))};
+}
+template <class Exec, class Operand>
+Implementation of_score(Exec const& exec, Operand const& q, Operand const& k, Operand const& v, Operand const& o,
+                        std::string const& name) {
+  int const heads = q.extent_int(1), queries = q.extent_int(2), keys = k.extent_int(2), offset = keys - queries;
+  if (name == "alibi") {
+    auto const slopes = random_view<Vector<Exec, float>>(exec, 4, heads);
+    return with_score(exec, q, k, v, o, score::alibi(slopes, offset), slopes);
+  }
+  if (name == "relative") {
+    auto const table = random_view<Matrix<Exec, float>>(exec, 5, heads, 257);
+    return with_score(exec, q, k, v, o, score::relative_bias(table, offset), table);
+  }
+  if (name == "bias") {
+    auto const bias = random_view<Operand>(exec, 6, 1, 1, queries, keys);
+    return with_score(exec, q, k, v, o, score::additive_bias(bias), bias);
+  }
+  return with_score(exec, q, k, v, o, score::SoftCap{50.0});
+}
+
 template <class Exec, class T>
 std::vector<Implementation> implementations(Exec const& exec, model::AttentionShape const& s, Sight const& sight,
                                             bool tf32, [[maybe_unused]] bool plain) {
@@ -224,6 +258,8 @@ std::vector<Implementation> implementations(Exec const& exec, model::AttentionSh
   auto const o = zero_view<Tensor4<Exec, OutputOf<T>>>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
   AttentionOptions options{.causal = sight.causal, .allow_tf32 = tf32};
   if (sight.window > 0) options.window_left = sight.window - 1;
+  if constexpr (std::is_same_v<T, bf16_t>)
+    if (!sight.score.empty()) return {of_score(exec, q, k, v, o, sight.score)};
   if constexpr (sizeof(T) > 1)
     if (!sight.starts.empty()) return {over_documents(exec, q, k, v, o, options, sight)};
   std::vector<Implementation> all = {ours(exec, o, q, k, v, options)};
@@ -245,13 +281,15 @@ Case attention_case(Session<Exec>& session, std::string const& type, std::string
   Sight const sight = Sight::of(variant, shape);
   if (sizeof(T) == 1 && (sight.page > 0 || !sight.starts.empty()))
     throw std::invalid_argument("--type=" + type + " has the variants full, causal, window and decode");
+  if (!sight.score.empty() && !std::is_same_v<T, bf16_t>)
+    throw std::invalid_argument("--variant=" + variant + " is for bf16");
   Case c{"attention_fwd", type, variant, to_string(shape)};
   c.work = work_of(shape, sight, sizeof(T));
   c.arithmetic = model::type_from_string(c.type);
   c.counts_flops = !sight.decode;
   // The scores that the plain loop stores are what limits it.
   double const scores = 4.0 * shape.batch * shape.query_heads * shape.query_length * shape.kv_length;
-  bool const ordinary = sight.pairs == 0 && sight.page == 0;
+  bool const ordinary = sight.pairs == 0 && sight.page == 0 && sight.score.empty();
   bool const plain = session.arguments().peers && ordinary && sizeof(T) > 1 && scores <= (session.on_host ? 64e6 : 2e9);
   c.implementations = {"tessera"};
   if (plain) c.implementations.push_back("plain");
@@ -317,8 +355,10 @@ struct Attention {
 }  // namespace tessera::perf
 
 int main(int argc, char** argv) {
-  return tessera::perf::run_program(argc, argv,
-                                    "Attention forward; --size=B1Hq32Hkv8Sq4096Sk4096D128 "
-                                    "--variant=full,causal,window1024,packed,documents,decode,paged64",
-                                    tessera::perf::Attention{});
+  return tessera::perf::run_program(
+      argc, argv,
+      "Attention forward; --size=B1Hq32Hkv8Sq4096Sk4096D128 "
+      "--variant=full,causal,window1024,packed,documents,alibi,relative,bias,softcap,decode,"
+      "paged64",
+      tessera::perf::Attention{});
 }

@@ -38,6 +38,15 @@ void prompted(Exec const& exec, Heads o, Heads q, Heads k, Heads v, int length) 
 void linear_biases(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float*> slopes) {
   attention(exec, o, q, k, v, {.causal = true}, score::alibi(slopes, k.extent_int(2) - q.extent_int(2)));
 }
+/// Biases by distance, one row of the table a head: of distances from -n to n, beyond which the ends hold.
+void by_distance(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float**> table) {
+  attention(exec, o, q, k, v, {.causal = true}, score::relative_bias(table, k.extent_int(2) - q.extent_int(2)));
+}
+/// In training: weights are dropped, and a learned logit of each head takes its share of the others.
+void with_sinks_and_dropout(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<float const*> sinks,
+                            std::uint64_t seed, std::uint64_t step) {
+  attention(exec, o, q, k, v, {.causal = true, .sinks = sinks, .dropout = {.p = 0.1, .seed = seed, .offset = step}});
+}
 void capped(Exec const& exec, Heads o, Heads q, Heads k, Heads v) {
   attention(exec, o, q, k, v, {}, score::SoftCap{30.0});
 }
@@ -69,6 +78,7 @@ void ring_step(Exec const& exec, Heads o, Kokkos::View<float***> lse, Heads q, H
   merge_attention(exec, o, lse, other_o, other_lse);
 }
 // [end]
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -139,6 +149,14 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   x.check(causal,
           [&](double s, int, int h, int i, int j) { return s + double(slopes_h[h]) * (j - i - (z.keys - z.queries)); });
 
+  Kokkos::View<float**> const table("table", z.heads, 9);
+  auto const table_h = uniform<float>(table.size(), 8);
+  fill(table, table_h);
+  by_distance(exec, x.o, x.q, x.k, x.v, table);
+  x.check(causal, [&](double s, int, int h, int i, int j) {
+    return s + table_h[std::size_t(h) * 9 + std::clamp(j - i - (z.keys - z.queries), -4, 4) + 4];
+  });
+
   capped(exec, x.o, x.q, x.k, x.v);
   x.check([](int, int, int) { return true; }, [](double s, int, int, int, int) { return 30 * std::tanh(s / 30); });
 
@@ -149,6 +167,26 @@ TEST_CASE("the examples of masks and scores compute what they say") {
   padded(exec, x.o, x.q, x.k, x.v, lengths, lse);
   auto const r = x.check([&](int b, int, int j) { return j < lengths_h[b]; }, unchanged);
   check_lse(r, values(lse));
+}
+
+TEST_CASE("the example of sinks and dropout drops what it says, of what sinks leave") {
+  Exec const exec;
+  Operands x({1, 2, 1, 5, 12, 16, 16});
+  std::vector<float> const sinks_h = {-INFINITY, 200.0f};  // none, and one that leaves nothing
+  Kokkos::View<float*> const sinks("sinks", 2);
+  fill(sinks, sinks_h);
+  fill(x.q, std::vector<bf16_t>(x.q.size(), bf16_t(0.0f)));  // all weights of a row are alike
+  fill(x.v, std::vector<bf16_t>(x.v.size(), bf16_t(1.0f)));
+  with_sinks_and_dropout(exec, x.o, x.q, x.k, x.v, sinks, 7, 3);
+  exec.fence();
+  auto const o = values(x.o);
+  AttentionDropout const dropout{.p = 0.1, .seed = 7, .offset = 3};
+  for (int i = 0; i < 5; ++i) {
+    double kept = 0;
+    for (int j = 0; j <= i + 7; ++j) kept += attention_keeps(dropout, 0, 0, i, j) ? 1 : 0;
+    CHECK(std::fabs(to_double(o[std::size_t(i) * 16]) - kept / (i + 8) / 0.9) <= 4 * unit_roundoff<bf16_t>());
+    CHECK(to_double(o[std::size_t(5 + i) * 16]) == 0);
+  }
 }
 
 TEST_CASE("the examples of pages and merging compute what they say") {
