@@ -320,6 +320,17 @@ std::vector<std::string> gpu_sizes_of(std::string const& type) {
   return {"B4Hq16Sq4096D128", "B1Hq16Sq16384D128", "B4Hq8Sq4096D256", "B1Hq8Sq16384D256"};
 }
 
+/// Types that have cases of their own on a GPU.
+bool is_further(std::string const& type) { return type == "e4m3" || type == "tf32"; }
+/// What is measured when nothing is asked for; `chosen`: but the sizes are.
+std::vector<std::string> variants_of(std::string const& type, bool chosen, bool on_host) {
+  std::vector<std::string> all = {"full", "causal"};
+  if (chosen || is_further(type)) return all;
+  all.insert(all.end(), {"window1024", "packed", "documents", "decode", "paged64"});
+  if (!on_host) all.insert(all.end(), {"alibi", "relative", "bias", "softcap"});
+  return all;
+}
+
 struct Attention {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
@@ -339,15 +350,10 @@ struct Attention {
       return variant == "decode" || variant.rfind("paged", 0) == 0 ? decode_sizes : document_sizes;
     };
     bool const chosen = !session.arguments().sizes.empty();
-    using Names = std::vector<std::string>;
-    for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16", "e4m3", "tf32"})) {
-      bool const further = type == "e4m3" || type == "tf32";
-      for (std::string const& variant : session.variants(
-               chosen || further ? Names{"full", "causal"}
-                                 : Names{"full", "causal", "window1024", "packed", "documents", "decode", "paged64"}))
-        for (std::string const& size : further ? session.sizes(sizes, gpu_sizes_of(type)) : sizes_of(variant))
+    for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16", "e4m3", "tf32"}))
+      for (std::string const& variant : session.variants(variants_of(type, chosen, Session<Exec>::on_host)))
+        for (std::string const& size : is_further(type) ? session.sizes(sizes, gpu_sizes_of(type)) : sizes_of(variant))
           add(type, variant, size);
-    }
   }
 };
 
