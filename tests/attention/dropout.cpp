@@ -45,21 +45,10 @@ void run_dropout(AttentionShape z, AttentionOptions options) {
   CAPTURE(options.causal);
   CAPTURE(options.splits);
   Operands<Exec, T> x(z);
-  auto const lse = x.options();
-  options.lse = lse.lse;
-  options.lse_fp64 = lse.lse_fp64;
   options.dropout = some;
-  ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, x.ov, x.qv, x.kv, x.vv, options));
-  if (workspace.size() > 0) options.workspace = workspace.data();
-  options.workspace_bytes = workspace.size();
-  attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options);
-  check_dropped(
-      x,
-      [&](int, int i, int j) {
-        int const own = i + z.keys - z.queries;
-        return (!options.causal || j <= own) && (!options.window_left || j >= own - *options.window_left);
-      },
-      some.p, [](int b, int h, int i, int j) { return attention_keeps(some, b, h, i, j); });
+  x.attend(options);
+  check_dropped(x, left_by(options, z), some.p,
+                [](int b, int h, int i, int j) { return attention_keeps(some, b, h, i, j); });
 }
 
 }  // namespace

@@ -12,6 +12,14 @@ namespace tessera::test {
 inline constexpr auto everything = [](int, int, int) { return true; };
 inline constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
 
+/// The keys that causal masks and windows to the left leave.
+inline auto left_by(AttentionOptions const& options, AttentionShape z) {
+  return [causal = options.causal, left = options.window_left, offset = z.keys - z.queries](int, int i, int j) {
+    int const own = i + offset;
+    return (!causal || j <= own) && (!left || j >= own - *left);
+  };
+}
+
 /// Random Q, K and V of a shape, on the host and as Views, and poisoned outputs.
 template <class Exec, class T, class TO = T>
 struct Operands {
@@ -44,6 +52,16 @@ struct Operands {
     else
       o.lse = lse;
     return o;
+  }
+  /// With as much workspace as is asked for.
+  void attend(AttentionOptions options) const {
+    auto const own = this->options();
+    options.lse = own.lse;
+    options.lse_fp64 = own.lse_fp64;
+    ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, ov, qv, kv, vv, options));
+    if (workspace.size() > 0) options.workspace = workspace.data();
+    options.workspace_bytes = workspace.size();
+    attention(Exec{}, ov, qv, kv, vv, options);
   }
   double scale() const { return 1 / std::sqrt(double(z.d)); }
   template <class Visible, class Score>

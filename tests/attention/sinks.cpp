@@ -49,21 +49,12 @@ void run_sinks(AttentionShape z, AttentionOptions options) {
   CAPTURE(options.causal);
   CAPTURE(options.splits);
   Operands<Exec, T> x(z);
-  auto const lse = x.options();
-  options.lse = lse.lse;
-  options.lse_fp64 = lse.lse_fp64;
   auto const sinks_h = some_sinks(z.heads);
   ViewOf<Exec, float*> const sinks("sinks", z.heads);
   fill(sinks, sinks_h);
   options.sinks = sinks;
-  ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, x.ov, x.qv, x.kv, x.vv, options));
-  if (workspace.size() > 0) options.workspace = workspace.data();
-  options.workspace_bytes = workspace.size();
-  attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options);
-  check_with_sinks(x, sinks_h, [&](int, int i, int j) {
-    int const own = i + z.keys - z.queries;
-    return (!options.causal || j <= own) && (!options.window_left || j >= own - *options.window_left);
-  });
+  x.attend(options);
+  check_with_sinks(x, sinks_h, left_by(options, z));
 }
 
 }  // namespace
