@@ -21,6 +21,7 @@ COLD = re.compile(r"Naive|Kokkos::Impl::ViewFill|Kokkos::Impl::ViewCopy")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
+STEP = re.compile(r"^\[\d+/\d+\]")  # of the build: another source begins
 SERIALISED = re.compile(r"\(?C75(?:08|09|10|11|12|13|14)\)?")
 
 
@@ -37,12 +38,14 @@ def read(lines):
     """[(mangled name, architecture, {stack, stores, loads, registers})] and the lines that tell of serialised wgmma."""
     kernels, serialised, current = [], [], None
     for line in lines:
+        if STEP.match(line):
+            current = None
         entry = ENTRY.search(line)
         if entry:
             current = {"stack": 0, "stores": 0, "loads": 0, "registers": 0}
             kernels.append((entry.group(1), entry.group(2), current))
         frame = FRAME.search(line)
-        # A device function that was not inlined reports its own frame; it counts for the kernel before it.
+        # A device function that was not inlined reports its own frame; it counts for the kernel before it in its source.
         if frame and current is not None:
             for key, value in zip(("stack", "stores", "loads"), frame.groups()):
                 current[key] = max(current[key], int(value))
