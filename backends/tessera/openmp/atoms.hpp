@@ -110,11 +110,11 @@ struct Atoms : Sizes {
     int thread;
     template <int M, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to) const {
-      pack<M, K, MR>(m, p, row, col, m.rows, to);
+      (*this)(m, p, row, col, to, m.rows);
     }
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to) const {
-      pack<N, K, NR>(m, p, row, col, m.rows, to);
+      (*this)(m, p, row, col, to, m.rows);
     }
     /// Of a tile that ends at row_end.
     template <int M, int K>

@@ -71,10 +71,29 @@ void visit_arranged_attention(AttentionProblem const& p, F const& f) {
   }
 }
 
-/// Rows long enough for the long tiles of d 128.
-inline bool has_long_rows(AttentionProblem const& p) {
+/// What the tiles for few queries are for; those for keys in pages have as many rows.
+inline bool takes_few_queries(AttentionProblem const& p) { return p.q.rows <= 64 || p.pages.present(); }
+
+/// For the long tiles of d 128.
+inline bool takes_long_tiles(AttentionProblem const& p) {
   bool const edges = p.grows() || p.windowed();  // tiles that are half empty
-  return p.keys_in_sight() >= (edges ? attention_long_causal_from : attention_long_from);
+  std::int64_t const features = attention_features(p);
+  return !takes_few_queries(p) && features > 64 && features <= 128 &&
+         p.keys_in_sight() >= (edges ? attention_long_causal_from : attention_long_from);
+}
+
+/// Tiles for few queries and for keys in pages, else the short ones of two consumers.
+template <class Exec, class T, class F>
+void visit_short_attention(AttentionProblem const& p, F const& f) {
+  std::int64_t const features = attention_features(p);
+  if (takes_few_queries(p))
+    visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
+  else if (features <= 64)
+    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
+  else if (features <= 128)
+    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
+  else
+    f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
 }
 
 /// Beside the scores of long tiles, and in teams of three consumers, a functor has too few registers, but for those in
@@ -82,18 +101,9 @@ inline bool has_long_rows(AttentionProblem const& p) {
 template <class Exec, class T, class Score, class Mask, class F>
 void visit_masked_attention(AttentionProblem const& p, F const& f) {
   if constexpr (std::is_same_v<Mask, mask::All> && requires { requires Score::few_registers; })
-    if (p.q.rows > 64 && !p.ranged() && !p.scales.present() && !p.pages.present() && attention_features(p) > 64 &&
-        attention_features(p) <= 128 && has_long_rows(p))
+    if (!p.ranged() && !p.scales.present() && takes_long_tiles(p))
       return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
-  if (p.q.rows <= 64 || p.pages.present())
-    visit_features(attention_features(p),
-                   [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (attention_features(p) <= 64)
-    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
-  else if (attention_features(p) <= 128)
-    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
-  else
-    f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
+  visit_short_attention<Exec, T>(p, f);
 }
 
 /// Random numbers want registers too: with d 128 tiles of 128 keys would spill, with d 256 those of 64. Not for keys in
@@ -108,19 +118,13 @@ void visit_dropping_attention(AttentionProblem const& p, F const& f) {
 
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
-  if (p.q.rows <= 64 || p.pages.present())
-    visit_features(attention_features(p),
-                   [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (attention_features(p) <= 64 && p.causal && p.keys_in_sight() < attention_three_causal_from)
-    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
-  else if (attention_features(p) <= 64)
+  bool const short_rows = p.causal && p.keys_in_sight() < attention_three_causal_from;
+  if (!takes_few_queries(p) && attention_features(p) <= 64 && !short_rows)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
-  else if (attention_features(p) > 128)
-    f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
-  else if (has_long_rows(p))
+  else if (takes_long_tiles(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
-    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
+    visit_short_attention<Exec, T>(p, f);
 }
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be
@@ -156,7 +160,7 @@ void each_async_attention(AttentionProblem const& p, F const& f) {
   constexpr bool ranged = std::is_same_v<KernelMask, Ranges> && std::is_same_v<Score, score::Identity>;
   constexpr bool has_registers = ranged || std::is_same_v<KernelMask, mask::All>;
   std::int64_t const features = attention_features(p);
-  if (!has_registers || p.q.rows <= 64 || p.pages.present())
+  if (!has_registers || takes_few_queries(p))
     return visit_features(features,
                           [&](auto d) { f(AsyncRowAtoms<Exec, T, AttentionAsyncFewQueries<decltype(d)::value>>{}); });
   if constexpr (has_registers) {

@@ -113,6 +113,10 @@ KOKKOS_INLINE_FUNCTION int group_tile_count(std::int64_t extent, int size) {
   return extent > 0 ? static_cast<int>((extent + size - 1) / size) : 0;
 }
 
+KOKKOS_INLINE_FUNCTION std::int64_t group_tiles(GemmGroups::Extents const& e, int rows, int cols) {
+  return std::int64_t(group_tile_count(e.m, rows)) * group_tile_count(e.n, cols);
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ) for each of the groups, a tile of one of them a step of the scheduler.
 template <class Atoms, class Epilogue>
 struct GemmGroupsKernel {
@@ -174,9 +178,7 @@ struct GemmGroupsKernel {
   }
 
  private:
-  KOKKOS_FUNCTION static std::int64_t tiles(GemmGroups::Extents const& e) {
-    return std::int64_t(group_tile_count(e.m, BM)) * group_tile_count(e.n, BN);
-  }
+  KOKKOS_FUNCTION static std::int64_t tiles(GemmGroups::Extents const& e) { return group_tiles(e, BM, BN); }
 };
 
 /// Apart, so that the library holds instances.

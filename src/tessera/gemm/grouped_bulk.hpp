@@ -89,9 +89,7 @@ struct GemmBlocksKernel {
   }
 
  private:
-  KOKKOS_FUNCTION static int tile_rows(GemmGroups::Rows const& r) {
-    return r.end > r.first ? static_cast<int>((r.end - r.first + BM - 1) / BM) : 0;
-  }
+  KOKKOS_FUNCTION static int tile_rows(GemmGroups::Rows const& r) { return group_tile_count(r.end - r.first, BM); }
 };
 
 /// The same for products of a list, of the share that the copy engine reads: a kernel before has bound their factors.
@@ -127,10 +125,7 @@ struct GemmListKernel {
 
   KOKKOS_FUNCTION std::int64_t tiles() const {
     std::int64_t sum = 0;
-    for (int g = 0; g < groups.count; ++g) {
-      GemmGroups::Extents const e = groups.extents(g);
-      sum += std::int64_t(group_tile_count(e.m, BM)) * group_tile_count(e.n, BN);
-    }
+    for (int g = 0; g < groups.count; ++g) sum += group_tiles(groups.extents(g), BM, BN);
     return sum;
   }
   KOKKOS_FUNCTION Tile tile(int t) const {
