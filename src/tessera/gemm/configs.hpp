@@ -146,9 +146,11 @@ struct GemmBulkTile {
   double step, promoted_step;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},   {128, 160, true, 1, 735, 0},
-    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 370, 0},    {128, 192, false, 2, 0, 930},
-    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 240, 0},
+    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},    {128, 176, true, 1, 805, 0},
+    {128, 160, true, 1, 735, 0},      {128, 144, true, 1, 680, 0},    {128, 128, true, 1, 608, 0},
+    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},     {128, 192, false, 2, 890, 930},
+    {128, 160, false, 1, 745, 0},     {128, 128, false, 4, 640, 600}, {64, 128, false, 4, 425, 450},
+    {64, 64, false, 1, 240, 0},
 };
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
@@ -172,12 +174,17 @@ struct GemmBulkClocks {
   static constexpr double crowding(double busy) { return busy > 0.6 ? busy : 0.6; }
   /// How much of its time a step takes where two teams load a tile together: the larger tiles are, the less the cache
   /// was short of, and where sums are promoted nothing is won. Of the largest, sharing the right one saves 0.3 to 1.7
-  /// %. Sharing right tiles of 64 rows does not pay, which was measured and not understood.
-  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted) {
+  /// %. Sharing right tiles of 64 rows does not pay, which was measured and not understood; nor why sharing left ones
+  /// is better where both factors are `cached`, but in ping-pong of many columns.
+  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool cached) {
     if (c.teams() == 1 || promoted) return 1;
     if (t.rows == 64) return c.rows > 1 ? 1.1 : (gemm_bulk_lines(t.rows, t.columns, t.ping_pong) > 1 ? 0.98 : 1);
+    if (cached && t.columns < 256 && !(t.ping_pong && t.columns >= 160)) return c.rows > 1 ? 1 : 0.97;
     return t.columns < 160 ? 0.98 : (t.columns < 256 || c.rows > 1 ? 0.99 : 1);
   }
+  static constexpr double cache_bytes = 32 << 20;  // of factors that stay in it
+  /// In ping-pong the tensor cores wait for a consumer that has no other to take turns with.
+  static constexpr double single(GemmBulkTile const& t, double waves) { return t.ping_pong && waves <= 1 ? 1.05 : 1; }
   /// Before the first step of two teams that do, where little of the machine's time is hidden: seen with the largest
   /// tile, of which a team may have but one.
   static constexpr double meeting(GemmBulkTile const& t, Cluster const& c) {
