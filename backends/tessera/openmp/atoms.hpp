@@ -41,11 +41,27 @@ inline float exp2_vectorised(float x) {
   return x != x ? x : small;
 }
 
-template <class Exec, class Compute_, class Sizes>
+/// bf16 and int8 as micro-kernels for words have them.
+template <class Element>
+using WordKernelOf = std::conditional_t<std::is_same_v<Element, std::int8_t>, Int8Kernel, Bf16Kernel>;
+
+/// Whether factors of these types are multiplied as Element, without widening them to the type of the sum.
+template <class Element>
+bool multiplies_words(Scalar a, Scalar b) {
+  auto const fits = [](Scalar type) {
+    return std::is_same_v<Element, std::int8_t> ? type == Scalar::int8
+                                                : type == Scalar::bf16 || type == Scalar::e4m3 || type == Scalar::e5m2;
+  };
+  return fits(a) && fits(b) && word_kernel<WordKernelOf<Element>>() != nullptr;
+}
+
+/// Panels are of the accumulator's type, or of a narrower Element where a micro-kernel multiplies words of it.
+template <class Exec, class Compute_, class Sizes, class Element = Compute_>
 struct Atoms : Sizes {
   using Compute = Compute_;
   using Space = Exec;
-  static constexpr int MR = panel_rows, NR = panel_cols<Compute>;
+  static constexpr bool words = !std::is_same_v<Element, Compute>;
+  static constexpr int MR = words ? word_panel : panel_rows, NR = words ? word_panel : panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true, reads_pages = true;
@@ -73,12 +89,32 @@ struct Atoms : Sizes {
     alignas(64) Compute v[panels(Rows, Width)][K][Width];
     int rows, k;
   };
+  /// The same of words, a line of all rows after the other.
+  static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
+  template <int Rows, int K>
+  struct WordPanels {
+    static_assert(K % a_line == 0);
+    alignas(64) char v[panels(Rows, word_panel)][K / a_line][line_panel_bytes];
+    int rows, k;
+  };
+  template <int Rows, int K, int Width>
+  using InputPanels = std::conditional_t<words, WordPanels<Rows, K>, Panels<Rows, K, Width>>;
   template <int M, int K>
-  struct Left : Panels<M, K, MR> {};  // (M,K)
+  struct Left : InputPanels<M, K, MR> {};  // (M,K)
   template <int N, int K>
-  struct Right : Panels<N, K, NR> {};  // (N,K)
+  struct Right : InputPanels<N, K, NR> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Panels<N, K, NR> {};  // (K,N)
+
+  /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel where it tells.
+  static char const* instructions() {
+    return instruction_set<std::conditional_t<words, WordKernelOf<Element>, Compute>>();
+  }
+  static double step_clocks() requires words { return words_kernel().step_clocks; }
+  static auto const& words_kernel() {
+    static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
+    return *kernel;
+  }
 
   struct Math;
 
@@ -120,12 +156,18 @@ struct Atoms : Sizes {
     template <int M, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
                     std::int64_t row_end) const {
-      pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
+      if constexpr (words)
+        pack_lines(true, m, p, row, col, std::min(row_end, m.rows), to);
+      else
+        pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to,
                     std::int64_t row_end) const {
-      pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
+      if constexpr (words)
+        pack_lines(false, m, p, row, col, std::min(row_end, m.rows), to);
+      else
+        pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     /// Rows from row_end on become zero.
     template <int K, int N>
@@ -181,6 +223,20 @@ struct Atoms : Sizes {
           pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size,
                                      m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
                                      std::min(together, to.k - k), &to.v[panel][k][0]);
+    }
+    template <int Rows, int K>
+    static void pack_lines(bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
+                           std::int64_t row_end, WordPanels<Rows, K>& to) {
+      to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
+      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+      std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+      char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
+      int const together = m.col_stride == 1 ? K : a_line;  // else a step of k is in another page
+      for (int k = 0; k < to.k; k += together)
+        for (int panel = 0; panel * word_panel < to.rows; ++panel)
+          pack_words(words_kernel(), left, m.type, from + (panel * word_panel * m.row_stride + k * m.col_stride) * size,
+                     m.row_stride, m.col_stride, std::min(word_panel, to.rows - panel * word_panel),
+                     std::min(together, to.k - k), to.v[panel][k / a_line]);
     }
   };
 
@@ -323,12 +379,18 @@ struct Atoms : Sizes {
     }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
-      static MicroKernel<Compute> const micro = micro_kernel<Compute>();
       acc.rows = a.rows;
       acc.cols = b.rows;
       int const k = std::min(a.k, b.k);
-      for (int j = 0; j * NR < b.rows; ++j)
-        for (int i = 0; i * MR < a.rows; ++i) micro(&a.v[i][0][0], &b.v[j][0][0], &acc.v[j][i * MR][0], k, add);
+      if constexpr (words) {
+        constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
+        words_kernel().multiply({a.v, b.v, sizeof(a.v[0]), sizeof(b.v[0]), &acc.v[0][0][0], sums_a_panel, a.rows,
+                                 b.rows, (k + a_line - 1) / a_line, add});
+      } else {
+        static MicroKernel<Compute> const micro = micro_kernel<Compute>();
+        for (int j = 0; j * NR < b.rows; ++j)
+          for (int i = 0; i * MR < a.rows; ++i) micro(&a.v[i][0][0], &b.v[j][0][0], &acc.v[j][i * MR][0], k, add);
+      }
     }
   };
 };

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <type_traits>
 
 #include <tessera/detail/matrix.hpp>
@@ -95,7 +97,65 @@ void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n
   }
 }
 
+/// Storage of elements in memory: the bits of bf16, or int8.
+template <class Storage>
+struct StorageOf {
+  static constexpr Scalar type = Scalar::int8;
+  template <class F>
+  static void visit(Scalar, F const& f) {
+    f(ScalarTag<std::int8_t>{}, [](std::int8_t x) { return x; });
+  }
+};
+template <>
+struct StorageOf<std::uint16_t> {
+  static constexpr Scalar type = Scalar::bf16;
+  /// f(type in memory, its conversion). 8-bit floats widen to bf16 without loss, by tables.
+  template <class F>
+  static void visit(Scalar type, F const& f) {
+    if (type == Scalar::bf16)
+      f(ScalarTag<std::uint16_t>{}, [](std::uint16_t x) { return x; });
+    else
+      f(ScalarTag<std::uint8_t>{},
+        [table = type == Scalar::e4m3 ? widened<e4m3_t>() : widened<e5m2_t>()](std::uint8_t x) { return table[x]; });
+  }
+
+ private:
+  template <class T>
+  static std::uint16_t const* widened() {
+    static std::array<std::uint16_t, 256> const table = [] {
+      std::array<std::uint16_t, 256> all{};
+      for (int i = 0; i < 256; ++i)
+        all[static_cast<std::size_t>(i)] = bf16_t(float(T::from_bits(static_cast<std::uint8_t>(i)))).bits();
+      return all;
+    }();
+    return table.data();
+  }
+};
+
 }  // namespace
+
+template <class Kernel>
+void pack_words(Kernel const& kernel, bool left, Scalar type, void const* from, std::int64_t row_stride,
+                std::int64_t col_stride, int n, int k, void* to) {
+  auto const pack = left ? kernel.pack_left : kernel.pack_right;
+  using Storage = typename Kernel::Element;
+  if (type == StorageOf<Storage>::type && (row_stride == 1 || col_stride == 1))
+    return pack(static_cast<Storage const*>(from), row_stride, col_stride, n, k, to);
+  // By way of rows of a few lines, converted and contiguous.
+  constexpr int a_line = line_bytes / static_cast<int>(sizeof(Storage)), together = 4 * a_line;
+  Storage rows[word_panel][together];
+  StorageOf<Storage>::visit(type, [&](auto tag, auto const& convert) {
+    auto const* const elements = static_cast<typename decltype(tag)::type const*>(from);
+    for (int k0 = 0; k0 < k; k0 += together) {
+      int const columns = std::min(together, k - k0);
+      for (int r = 0; r < n; ++r) {
+        auto const* const row = elements + r * row_stride + k0 * col_stride;
+        for (int c = 0; c < columns; ++c) rows[r][c] = convert(row[c * col_stride]);
+      }
+      pack(&rows[0][0], together, 1, n, columns, static_cast<char*>(to) + k0 / a_line * line_panel_bytes);
+    }
+  });
+}
 
 template <class Compute, int Width>
 void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
@@ -110,6 +170,10 @@ void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t st
   visit_scalar<Compute>(type, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* const line = static_cast<T*>(to);
+    if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Compute, float>) {
+      static RoundToBf16 const round = round_to_bf16();
+      if (stride == 1 && round != nullptr) return round(row, n, static_cast<std::uint16_t*>(to));
+    }
     if (stride == 1)
       for (int c = 0; c < n; ++c) line[c] = T(row[c]);
     else
@@ -123,6 +187,10 @@ void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t st
   template void pack_panel<COMPUTE, panel_cols<COMPUTE>>(Scalar, void const*, std::int64_t, std::int64_t, int, int,   \
                                                          COMPUTE*);                                                   \
   template void store_row(Scalar, COMPUTE const*, int, void*, std::int64_t);
+#define TESSERA_PACK_WORDS(KERNEL) \
+  template void pack_words(KERNEL const&, bool, Scalar, void const*, std::int64_t, std::int64_t, int, int, void*);
+TESSERA_PACK_WORDS(Bf16Kernel)
+TESSERA_PACK_WORDS(Int8Kernel)
 TESSERA_PANELS(float)
 TESSERA_PANELS(double)
 TESSERA_PANELS(std::int32_t)

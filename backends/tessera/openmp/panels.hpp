@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include <tessera/openmp/micro_kernel.hpp>
 #include <tessera/types.hpp>
 
 // Between matrices in memory and the panels of the micro-kernel. Compiled once for each pair of element types, not in
@@ -16,6 +17,12 @@ namespace tessera::detail::openmp {
 template <class Compute, int Width>
 void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
                 Compute* to);
+
+/// The n x k elements of `type` at `from` become a panel of words as the kernel wants it, see WordKernel. bf16, e4m3
+/// and e5m2 are bf16 there, int8 is int8.
+template <class Kernel>
+void pack_words(Kernel const& kernel, bool left, Scalar type, void const* from, std::int64_t row_stride,
+                std::int64_t col_stride, int n, int k, void* to);
 
 /// n elements of `type` at `to`, `stride` elements apart, become row[0], ..., row[n - 1], rounded.
 template <class Compute>
