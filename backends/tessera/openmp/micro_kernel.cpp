@@ -26,7 +26,7 @@ void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t
 void multiply_panels_avx512(float const*, float const*, float*, int, bool);
 void multiply_panels_avx512(double const*, double const*, double*, int, bool);
 void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
-void round_to_bf16_avx512(float const*, int, std::uint16_t*);
+extern Conversions const conversions_avx512;
 #endif
 #if defined(TESSERA_WORD_MICRO_KERNELS)
 extern Int8Kernel const int8_avx512_vnni;
@@ -118,10 +118,10 @@ constexpr Version<MicroKernel<T>> versions[] = {
     {Isa::avx512, multiply_panels_avx512},
 #endif
 };
-constexpr Version<RoundToBf16> rounding_versions[] = {
+constexpr Version<Conversions const*> conversion_versions[] = {
     {Isa::baseline, nullptr},
 #if defined(TESSERA_X86_MICRO_KERNELS)
-    {Isa::avx512, round_to_bf16_avx512},
+    {Isa::avx512, &conversions_avx512},
 #endif
 };
 template <class Kernel>
@@ -160,7 +160,7 @@ template <class Kernel>
 Kernel const* word_kernel() {
   return best_of(word_versions<Kernel>).kernel;
 }
-RoundToBf16 round_to_bf16() { return best_of(rounding_versions).kernel; }
+Conversions const* conversions() { return best_of(conversion_versions).kernel; }
 template <class T>
 char const* instruction_set() {
   if constexpr (requires { T::pack_left; })

@@ -58,9 +58,16 @@ using Int8Kernel = WordKernel<std::int8_t, std::int32_t>;
 template <class Kernel>
 Kernel const* word_kernel();
 
-/// n numbers rounded to bf16 as bf16_t rounds; nullptr: no instruction set that runs does it faster than that.
-using RoundToBf16 = void (*)(float const* from, int n, std::uint16_t* to);
-RoundToBf16 round_to_bf16();
+/// Contiguous elements between memory and fp32, to the bits as the storage types convert (but for the payload of a NaN
+/// that is widened).
+struct Conversions {
+  using Widen = void (*)(void const* from, int n, float* to);
+  using Round = void (*)(float const* from, int n, void* to);
+  Widen fp16, bf16, e4m3, e5m2;
+  Round to_fp16, to_bf16;
+};
+/// nullptr: no instruction set that runs is faster than what compilers make of the storage types.
+Conversions const* conversions();
 
 /// The instruction set of what micro_kernel<T>() or word_kernel<T>() chose, as TESSERA_MAX_ISA has it: "baseline",
 /// "avx2", "avx512", "avx512_vnni", "avx512_bf16" or "amx".

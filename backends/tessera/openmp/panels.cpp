@@ -1,8 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <type_traits>
 
 #include <tessera/detail/matrix.hpp>
@@ -71,8 +69,60 @@ int transpose_lines([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_
 #endif
 }
 
+Conversions const* best_conversions() {
+  static Conversions const* const best = conversions();
+  return best;
+}
+/// nullptr: there is none, and elements are converted one by one.
+template <class T>
+Conversions::Widen widening() {
+  Conversions const* const c = best_conversions();
+  if constexpr (std::is_same_v<T, fp16_t>) return c != nullptr ? c->fp16 : nullptr;
+  if constexpr (std::is_same_v<T, bf16_t>) return c != nullptr ? c->bf16 : nullptr;
+  if constexpr (std::is_same_v<T, e4m3_t>) return c != nullptr ? c->e4m3 : nullptr;
+  if constexpr (std::is_same_v<T, e5m2_t>) return c != nullptr ? c->e5m2 : nullptr;
+  return nullptr;
+}
+template <class T>
+Conversions::Round rounding() {
+  Conversions const* const c = best_conversions();
+  if constexpr (std::is_same_v<T, fp16_t>) return c != nullptr ? c->to_fp16 : nullptr;
+  if constexpr (std::is_same_v<T, bf16_t>) return c != nullptr ? c->to_bf16 : nullptr;
+  return nullptr;
+}
+
+template <int Width, class T, class Compute>
+void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, Compute* to);
+
+/// The same of elements of which neighbours along an index are neighbours in memory, by way of fp32.
+template <int Width, class T>
+void pack_widened(Conversions::Widen widen, T const* from, std::int64_t row_stride, std::int64_t col_stride, int n,
+                  int k, float* to) {
+  if (row_stride == 1 && n == Width) {
+    for (int c = 0; c < k; ++c) widen(from + c * col_stride, n, to + c * Width);
+    return;
+  }
+  constexpr int together = 64;
+  float buffer[Width * together];
+  if (row_stride == 1) {
+    for (int c = 0; c < k; ++c) {
+      widen(from + c * col_stride, n, buffer);
+      for (int r = 0; r < Width; ++r) to[c * Width + r] = r < n ? buffer[r] : 0;
+    }
+    return;
+  }
+  for (int c0 = 0; c0 < k; c0 += together) {
+    int const columns = std::min(together, k - c0);
+    for (int r = 0; r < n; ++r) widen(from + r * row_stride + c0, columns, buffer + r * together);
+    pack<Width>(buffer, together, 1, n, columns, to + c0 * Width);
+  }
+}
+
 template <int Width, class T, class Compute>
 void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, Compute* to) {
+  if constexpr (std::is_same_v<Compute, float> && sizeof(T) < sizeof(float))
+    if (auto const widen = widening<T>(); widen != nullptr && (row_stride == 1 || col_stride == 1))
+      return pack_widened<Width>(widen, from, row_stride, col_stride, n, k, to);
   if (row_stride == 1 && n == Width) {
     for (int c = 0; c < k; ++c)
       for (int r = 0; r < Width; ++r) to[c * Width + r] = Compute(from[c * col_stride + r]);
@@ -97,64 +147,68 @@ void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n
   }
 }
 
-/// Storage of elements in memory: the bits of bf16, or int8.
-template <class Storage>
-struct StorageOf {
-  static constexpr Scalar type = Scalar::int8;
-  template <class F>
-  static void visit(Scalar, F const& f) {
-    f(ScalarTag<std::int8_t>{}, [](std::int8_t x) { return x; });
+/// A row of elements as micro-kernels for words have them: int8, or floats of 16 and 8 bits as bf16, without loss.
+void as_words(Scalar, void const* from, std::int64_t stride, int n, std::int8_t* to) {
+  for (int c = 0; c < n; ++c) to[c] = static_cast<std::int8_t const*>(from)[c * stride];
+}
+void as_words(Scalar type, void const* from, std::int64_t stride, int n, std::uint16_t* to) {
+  if (type == Scalar::bf16) {
+    for (int c = 0; c < n; ++c) to[c] = static_cast<std::uint16_t const*>(from)[c * stride];
+    return;
   }
-};
-template <>
-struct StorageOf<std::uint16_t> {
-  static constexpr Scalar type = Scalar::bf16;
-  /// f(type in memory, its conversion). 8-bit floats widen to bf16 without loss, by tables.
-  template <class F>
-  static void visit(Scalar type, F const& f) {
-    if (type == Scalar::bf16)
-      f(ScalarTag<std::uint16_t>{}, [](std::uint16_t x) { return x; });
-    else
-      f(ScalarTag<std::uint8_t>{},
-        [table = type == Scalar::e4m3 ? widened<e4m3_t>() : widened<e5m2_t>()](std::uint8_t x) { return table[x]; });
-  }
-
- private:
-  template <class T>
-  static std::uint16_t const* widened() {
-    static std::array<std::uint16_t, 256> const table = [] {
-      std::array<std::uint16_t, 256> all{};
-      for (int i = 0; i < 256; ++i)
-        all[static_cast<std::size_t>(i)] = bf16_t(float(T::from_bits(static_cast<std::uint8_t>(i)))).bits();
-      return all;
-    }();
-    return table.data();
-  }
-};
+  auto const convert = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T const* const row = static_cast<T const*>(from);
+    constexpr int together = 64;
+    float wide[together];
+    auto const widen = widening<T>();
+    auto const round = rounding<bf16_t>();
+    for (int c0 = 0; c0 < n; c0 += together) {
+      int const columns = std::min(together, n - c0);
+      if (stride == 1 && widen != nullptr)
+        widen(row + c0, columns, wide);
+      else
+        for (int c = 0; c < columns; ++c) wide[c] = float(row[(c0 + c) * stride]);
+      if (round != nullptr)
+        round(wide, columns, to + c0);
+      else
+        for (int c = 0; c < columns; ++c) to[c0 + c] = bf16_t(wide[c]).bits();
+    }
+  };
+  if (type == Scalar::e4m3)
+    convert(ScalarTag<e4m3_t>{});
+  else
+    convert(ScalarTag<e5m2_t>{});
+}
 
 }  // namespace
 
 template <class Kernel>
 void pack_words(Kernel const& kernel, bool left, Scalar type, void const* from, std::int64_t row_stride,
                 std::int64_t col_stride, int n, int k, void* to) {
-  auto const pack = left ? kernel.pack_left : kernel.pack_right;
   using Storage = typename Kernel::Element;
-  if (type == StorageOf<Storage>::type && (row_stride == 1 || col_stride == 1))
+  auto const pack = left ? kernel.pack_left : kernel.pack_right;
+  bool const as_it_is = type == (std::is_same_v<Storage, std::int8_t> ? Scalar::int8 : Scalar::bf16);
+  if (as_it_is && (row_stride == 1 || col_stride == 1))
     return pack(static_cast<Storage const*>(from), row_stride, col_stride, n, k, to);
-  // By way of rows of a few lines, converted and contiguous.
+  // By way of a few lines, contiguous along the index that is, else along K.
   constexpr int a_line = line_bytes / static_cast<int>(sizeof(Storage)), together = 4 * a_line;
-  Storage rows[word_panel][together];
-  StorageOf<Storage>::visit(type, [&](auto tag, auto const& convert) {
-    auto const* const elements = static_cast<typename decltype(tag)::type const*>(from);
-    for (int k0 = 0; k0 < k; k0 += together) {
-      int const columns = std::min(together, k - k0);
-      for (int r = 0; r < n; ++r) {
-        auto const* const row = elements + r * row_stride + k0 * col_stride;
-        for (int c = 0; c < columns; ++c) rows[r][c] = convert(row[c * col_stride]);
-      }
-      pack(&rows[0][0], together, 1, n, columns, static_cast<char*>(to) + k0 / a_line * line_panel_bytes);
+  Storage words[word_panel * together];
+  auto const at = [&](std::int64_t row, std::int64_t col) {
+    return static_cast<char const*>(from) +
+           (row * row_stride + col * col_stride) * static_cast<std::int64_t>(size_of(type));
+  };
+  for (int k0 = 0; k0 < k; k0 += together) {
+    int const columns = std::min(together, k - k0);
+    char* const lines = static_cast<char*>(to) + k0 / a_line * line_panel_bytes;
+    if (row_stride == 1) {
+      for (int c = 0; c < columns; ++c) as_words(type, at(0, k0 + c), 1, n, words + c * word_panel);
+      pack(words, 1, word_panel, n, columns, lines);
+    } else {
+      for (int r = 0; r < n; ++r) as_words(type, at(r, k0), col_stride, columns, words + r * together);
+      pack(words, together, 1, n, columns, lines);
     }
-  });
+  }
 }
 
 template <class Compute, int Width>
@@ -170,10 +224,8 @@ void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t st
   visit_scalar<Compute>(type, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* const line = static_cast<T*>(to);
-    if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Compute, float>) {
-      static RoundToBf16 const round = round_to_bf16();
-      if (stride == 1 && round != nullptr) return round(row, n, static_cast<std::uint16_t*>(to));
-    }
+    if constexpr (std::is_same_v<Compute, float>)
+      if (auto const round = rounding<T>(); stride == 1 && round != nullptr) return round(row, n, to);
     if (stride == 1)
       for (int c = 0; c < n; ++c) line[c] = T(row[c]);
     else
