@@ -26,6 +26,8 @@ void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t
 void multiply_panels_avx512(float const*, float const*, float*, int, bool);
 void multiply_panels_avx512(double const*, double const*, double*, int, bool);
 void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
+void multiply_strided_avx512(StridedProduct<float> const&);
+void multiply_strided_avx512(StridedProduct<double> const&);
 extern Conversions const conversions_avx512;
 #endif
 #if defined(TESSERA_WORD_MICRO_KERNELS)
@@ -118,6 +120,15 @@ constexpr Version<MicroKernel<T>> versions[] = {
     {Isa::avx512, multiply_panels_avx512},
 #endif
 };
+template <class T>
+constexpr Version<StridedKernel<T>> strided_versions[] = {
+    {Isa::baseline, nullptr},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx512, multiply_strided_avx512},
+#endif
+};
+template <>
+constexpr Version<StridedKernel<std::int32_t>> strided_versions<std::int32_t>[] = {{Isa::baseline, nullptr}};
 constexpr Version<Conversions const*> conversion_versions[] = {
     {Isa::baseline, nullptr},
 #if defined(TESSERA_X86_MICRO_KERNELS)
@@ -156,6 +167,10 @@ template <class T>
 MicroKernel<T> micro_kernel() {
   return best_of(versions<T>).kernel;
 }
+template <class T>
+StridedKernel<T> strided_kernel() {
+  return best_of(strided_versions<T>).kernel;
+}
 template <class Kernel>
 Kernel const* word_kernel() {
   return best_of(word_versions<Kernel>).kernel;
@@ -169,8 +184,9 @@ char const* instruction_set() {
     return isa_names[static_cast<int>(best_of(versions<T>).needs)];
 }
 
-#define TESSERA_MICRO_KERNEL(T)              \
-  template MicroKernel<T> micro_kernel<T>(); \
+#define TESSERA_MICRO_KERNEL(T)                  \
+  template MicroKernel<T> micro_kernel<T>();     \
+  template StridedKernel<T> strided_kernel<T>(); \
   template char const* instruction_set<T>();
 TESSERA_MICRO_KERNEL(float)
 TESSERA_MICRO_KERNEL(double)

@@ -23,6 +23,24 @@ using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add);
 template <class T>
 MicroKernel<T> micro_kernel();
 
+/// The same of up to panel_rows rows and panel_cols columns, of factors that lie anywhere: a(i, p) at a[i * a_row + p *
+/// a_k], b(p, j) at b[p * b_k + j]. c has the pitch of a panel; columns from cols on are set to what adds nothing.
+template <class T>
+struct StridedProduct {
+  T const* a;
+  std::int64_t a_row, a_k;
+  T const* b;
+  std::int64_t b_k;
+  T* c;
+  int rows, cols, k;
+  bool add;
+};
+template <class T>
+using StridedKernel = void (*)(StridedProduct<T> const&);
+/// nullptr: no instruction set that runs is good at it, and factors are packed.
+template <class T>
+StridedKernel<T> strided_kernel();
+
 /// Panels of narrow elements, for instructions that multiply words of 32 bits: two neighbours along K of 16 bits, or
 /// four of 8, are a dot product. 32 x 32 is what AMX has tiles for; vectors walk it in pieces. A line is 64 bytes of K.
 inline constexpr int word_panel = 32, line_bytes = 64, line_words = 16, line_panel_bytes = word_panel * line_bytes;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 #include <tessera/detail/matrix.hpp>
@@ -219,30 +220,61 @@ void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int
   });
 }
 
+template <class Compute, int Width>
+void pack_panels_across(Compute const* from, std::int64_t col_stride, int n, int k, Compute* to, std::int64_t panel) {
+  constexpr int ahead = 8, line = 64 / static_cast<int>(sizeof(Compute));  // columns that are on their way
+  int const whole = n / Width, rest = n - whole * Width;
+  for (int c = 0; c < k; ++c) {
+    Compute const* const column = from + c * col_stride;
+    if (c + ahead < k)
+      for (int r = 0; r < n; r += line) __builtin_prefetch(column + ahead * col_stride + r);
+    Compute* const at = to + c * Width;
+    for (int p = 0; p < whole; ++p)
+      for (int r = 0; r < Width; ++r) at[p * panel + r] = column[p * Width + r];
+    if (rest > 0)
+      for (int r = 0; r < Width; ++r) at[whole * panel + r] = r < rest ? column[whole * Width + r] : Compute(0);
+  }
+}
+
 template <class Compute>
-void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t stride) {
+void store_panel(Scalar type, Compute const* from, int pitch, int rows, int n, void* to, std::int64_t row_stride,
+                 std::int64_t col_stride) {
   visit_scalar<Compute>(type, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T* const line = static_cast<T*>(to);
-    if constexpr (std::is_same_v<Compute, float>)
-      if (auto const round = rounding<T>(); stride == 1 && round != nullptr) return round(row, n, to);
-    if (stride == 1)
-      for (int c = 0; c < n; ++c) line[c] = T(row[c]);
-    else
-      for (int c = 0; c < n; ++c) line[c * stride] = T(row[c]);
+    T* const c = static_cast<T*>(to);
+    if (col_stride != 1) {  // down the columns, of which neighbours often are neighbours in memory
+      for (int j = 0; j < n; ++j)
+        for (int i = 0; i < rows; ++i) c[i * row_stride + j * col_stride] = T(from[i * pitch + j]);
+      return;
+    }
+    if constexpr (std::is_same_v<Compute, float> && sizeof(T) < sizeof(Compute))
+      if (auto const round = rounding<T>(); round != nullptr) {
+        for (int i = 0; i < rows; ++i) round(from + i * pitch, n, c + i * row_stride);
+        return;
+      }
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < n; ++j) c[i * row_stride + j] = T(from[i * pitch + j]);
   });
 }
 
+#define TESSERA_PANELS_ACROSS(COMPUTE, WIDTH) \
+  template void pack_panels_across<COMPUTE, WIDTH>(COMPUTE const*, std::int64_t, int, int, COMPUTE*, std::int64_t);
 #define TESSERA_PANELS(COMPUTE)                                                                                       \
   template void pack_panel<COMPUTE, 1>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*);          \
   template void pack_panel<COMPUTE, panel_rows>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*); \
   template void pack_panel<COMPUTE, panel_cols<COMPUTE>>(Scalar, void const*, std::int64_t, std::int64_t, int, int,   \
                                                          COMPUTE*);                                                   \
-  template void store_row(Scalar, COMPUTE const*, int, void*, std::int64_t);
+  template void store_panel(Scalar, COMPUTE const*, int, int, int, void*, std::int64_t, std::int64_t);
 #define TESSERA_PACK_WORDS(KERNEL) \
   template void pack_words(KERNEL const&, bool, Scalar, void const*, std::int64_t, std::int64_t, int, int, void*);
 TESSERA_PACK_WORDS(Bf16Kernel)
 TESSERA_PACK_WORDS(Int8Kernel)
+TESSERA_PANELS_ACROSS(float, panel_rows)
+TESSERA_PANELS_ACROSS(float, panel_cols<float>)
+TESSERA_PANELS_ACROSS(double, panel_rows)
+TESSERA_PANELS_ACROSS(double, panel_cols<double>)
+TESSERA_PANELS_ACROSS(std::int32_t, panel_rows)
+TESSERA_PANELS_ACROSS(std::int32_t, panel_cols<std::int32_t>)
 TESSERA_PANELS(float)
 TESSERA_PANELS(double)
 TESSERA_PANELS(std::int32_t)

@@ -79,6 +79,12 @@ struct GemmGrouped<true, Compute> {
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 
+/// The same of factors that are multiplied as they are.
+template <class Element>
+struct GemmGroupedNarrow : GemmNarrow<Element> {
+  static constexpr int BM = 96, BN = 128;
+};
+
 /// Where the large tiles would leave most of the machine idle.
 struct GemmCoarsenedSmall {
   static constexpr int BM = 64, BN = 64, BK = 16, depth = 1;
