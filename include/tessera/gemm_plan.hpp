@@ -74,6 +74,8 @@ struct GemmPlan {
   double flops = 0;                            ///< multiplications and additions of the product
   double bytes = 0;                            ///< of A, B and C once each, and C once more where it is read
   model::Type arithmetic = model::Type::fp32;  ///< the units that multiply
+  char const* instructions = "";               ///< of a CPU's micro-kernel, as TESSERA_MAX_ISA has them: "avx512"
+  bool narrow_factors = false;                 ///< on a CPU: 8 or 16 bits are multiplied as they are, not widened
   /// What the slowest multiprocessor takes by the table that the configuration was chosen from; 0: it has none.
   double clocks = 0;
   char const* reason = "";  ///< why this algorithm and, after a fall-back, why not the one asked for

@@ -32,11 +32,31 @@ struct GemmCoarsened<true, Compute> {
   static constexpr int BM = 192, BN = 256, BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
-/// What that choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
-/// step of k, of an element that is packed or stored, of a tile.
-struct GemmPanelClocks {
-  static constexpr double step = 13, packed = 0.5, stored = 1, tile = 2000;
+/// The same of factors of 8 or 16 bits that are multiplied as they are: panels of 256 KB, and longer steps of K, since
+/// the sums, which every step reads and writes, take as long as ever.
+template <class Element>
+struct GemmNarrow {
+  static constexpr int BM = 256, BN = 256, BK = 1024 / static_cast<int>(sizeof(Element)), depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
 };
+/// What the choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
+/// step of k, of an element that is packed or stored, of a tile. Atoms that multiply narrow elements tell the first
+/// themselves.
+struct GemmPanelClocks {
+  double step = 13, packed = 0.5;
+  static constexpr double stored = 1, tile = 2000;
+
+  template <class Atoms>
+  static GemmPanelClocks of() {
+    if constexpr (requires { Atoms::step_clocks(); })
+      return {Atoms::step_clocks(), 0.2};
+    else
+      return {};
+  }
+};
+/// How factors that widen to Compute are multiplied where they are not widened.
+template <class Compute>
+using GemmNarrowElement = std::conditional_t<std::is_same_v<Compute, std::int32_t>, std::int8_t, bf16_t>;
 
 /// With scales for blocks of 128 k: a step is a block or divides it.
 template <bool Host>
@@ -57,6 +77,12 @@ template <class Compute>
 struct GemmGrouped<true, Compute> {
   static constexpr int BM = 96, BN = 128, BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
+};
+
+/// The same of factors that are multiplied as they are.
+template <class Element>
+struct GemmGroupedNarrow : GemmNarrow<Element> {
+  static constexpr int BM = 96, BN = 128;
 };
 
 /// Where the large tiles would leave most of the machine idle.
