@@ -15,11 +15,11 @@
 // Rounding to narrow types by the machine's own instructions, two elements at a time: the same bits as T(x).
 namespace tessera::detail {
 
-/// Whether the machine rounds to 8 bits by itself.
+/// Whether the machine converts to and from 8 bits by itself.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-inline constexpr bool rounds_to_8_bits = true;
+inline constexpr bool converts_8_bits = true;
 #else
-inline constexpr bool rounds_to_8_bits = false;
+inline constexpr bool converts_8_bits = false;
 #endif
 
 /// Two neighbours of a row, rounded.
@@ -35,12 +35,28 @@ __device__ __forceinline__ Pair<T> rounded_pair(Compute low, Compute high) {
   } else if constexpr (std::is_same_v<T, fp16_t>) {
     __half2 const x = __floats2half2_rn(low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
-  } else if constexpr (rounds_to_8_bits && float_type<T> && sizeof(T) == 1) {
+  } else if constexpr (converts_8_bits && float_type<T> && sizeof(T) == 1) {
     using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
     std::uint16_t const x = ptx::narrow_pair(Kind{}, low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
   } else {
     return {T(low), T(high)};
+  }
+}
+/// The same two as fp32; of a NaN, a NaN.
+template <class T>
+__device__ __forceinline__ float2 widened_pair(Pair<T> x) {
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    auto const bits = *reinterpret_cast<std::uint32_t const*>(&x);
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  } else if constexpr (std::is_same_v<T, fp16_t>) {
+    return __half22float2(*reinterpret_cast<__half2 const*>(&x));
+  } else if constexpr (converts_8_bits && float_type<T> && sizeof(T) == 1) {
+    using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
+    std::uint32_t const halves = ptx::widen_pair(Kind{}, *reinterpret_cast<std::uint16_t const*>(&x));
+    return __half22float2(*reinterpret_cast<__half2 const*>(&halves));
+  } else {
+    return {static_cast<float>(x.low), static_cast<float>(x.high)};
   }
 }
 /// One element.
