@@ -63,6 +63,45 @@ void check_scattered(int m, int n, int k) {
   check_gemm<float>(gemm_reference(m, n, k, 1, ac, bc, 0, values(c)), values(c), k);
 }
 
+/// C = 1 B: what became of the elements on their way in and out.
+template <class Exec, class TC, class T>
+std::vector<TC> carried(std::vector<T> const& x) {
+  ViewOf<Exec, float**> one("A", 1, 1);
+  ViewOf<Exec, T**> b("B", 1, x.size());
+  ViewOf<Exec, TC**> c("C", 1, x.size());
+  fill(one, std::vector<float>{1.f}), fill(b, x);
+  gemm(Exec{}, 1, one, b, 0, c, {.algorithm = Algorithm::coarsened});
+  return values(c);
+}
+
+template <class Exec, class T>
+void check_widening() {
+  std::vector<T> all(std::size_t(1) << (8 * sizeof(T)));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = T::from_bits(static_cast<typename T::bits_type>(i));
+  auto const got = carried<Exec, float>(all);
+  int wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    float const x = float(all[i]);
+    wrong += std::isnan(x) ? !std::isnan(got[i]) : got[i] != x;
+  }
+  CHECK(wrong == 0);
+}
+
+/// Every upper half of an fp32 with lower halves around a tie, of bf16 and, by way of the upper ones, of fp16.
+template <class Exec, class T>
+void check_rounding() {
+  for (std::uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+    std::vector<float> x(1 << 16);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = Kokkos::bit_cast<float>(static_cast<std::uint32_t>(i) << 16 | low);
+    auto const got = carried<Exec, T>(x);
+    int wrong = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (x[i] != 0) wrong += got[i].bits() != T(x[i]).bits();
+    CHECK(wrong == 0);
+  }
+}
+
 /// The name that the plan gives, up to TESSERA_MAX_ISA.
 template <class Exec, class T>
 std::string instructions() {
@@ -95,6 +134,16 @@ TEST_CASE_TEMPLATE_DEFINE("narrow factors: mixed types that are contiguous along
   }
 }
 TEST_CASE_TEMPLATE_APPLY(scattered_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("narrow factors: widened and rounded as the storage types are", Exec, conversions_id) {
+  check_widening<Exec, fp16_t>();
+  check_widening<Exec, bf16_t>();
+  check_widening<Exec, e4m3_t>();
+  check_widening<Exec, e5m2_t>();
+  check_rounding<Exec, fp16_t>();
+  check_rounding<Exec, bf16_t>();
+}
+TEST_CASE_TEMPLATE_APPLY(conversions_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow factors: integers are exact, over several steps of K too", Exec, integers_id) {
   for (auto [m, n, k] :

@@ -222,18 +222,21 @@ void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int
 
 template <class Compute, int Width>
 void pack_panels_across(Compute const* from, std::int64_t col_stride, int n, int k, Compute* to, std::int64_t panel) {
-  constexpr int ahead = 8, line = 64 / static_cast<int>(sizeof(Compute));  // columns that are on their way
-  int const whole = n / Width, rest = n - whole * Width;
-  for (int c = 0; c < k; ++c) {
-    Compute const* const column = from + c * col_stride;
-    if (c + ahead < k)
-      for (int r = 0; r < n; r += line) __builtin_prefetch(column + ahead * col_stride + r);
-    Compute* const at = to + c * Width;
-    for (int p = 0; p < whole; ++p)
-      for (int r = 0; r < Width; ++r) at[p * panel + r] = column[p * Width + r];
-    if (rest > 0)
-      for (int r = 0; r < Width; ++r) at[whole * panel + r] = r < rest ? column[whole * Width + r] : Compute(0);
-  }
+  constexpr int together = 4, line = 64 / static_cast<int>(sizeof(Compute));
+  for (int c0 = 0; c0 < k; c0 += together)
+    for (int r0 = 0; r0 < n; r0 += Width) {
+      int const columns = std::min(together, k - c0), rows = std::min(Width, n - r0);
+      Compute* const at = to + r0 / Width * panel + c0 * Width;
+      for (int c = 0; c < columns; ++c) {
+        Compute const* const column = from + (c0 + c) * col_stride + r0;
+        if (c0 + c + together < k)  // the columns after these are on their way
+          for (int r = 0; r < rows; r += line) __builtin_prefetch(column + together * col_stride + r);
+        if (rows == Width)
+          for (int r = 0; r < Width; ++r) at[c * Width + r] = column[r];
+        else
+          for (int r = 0; r < Width; ++r) at[c * Width + r] = r < rows ? column[r] : Compute(0);
+      }
+    }
 }
 
 template <class Compute>
