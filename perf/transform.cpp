@@ -18,7 +18,7 @@ namespace {
 struct SinCosSquares {
   template <class T>
   KOKKOS_FUNCTION T operator()(T x) const {
-    T const s = Kokkos::sin(x), c = Kokkos::cos(x);
+    T const s = fn::sin{}(x), c = fn::cos{}(x);
     return s * s + c * c;
   }
 };

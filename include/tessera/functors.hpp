@@ -287,18 +287,24 @@ struct log {
     return Kokkos::log(detail::real(x));
   }
 };
-/// sin(x), x in radians
+/// sin(x), x in radians; fp32 within 2.1 units in the last place
 struct sin {
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
-    return Kokkos::sin(detail::real(x));
+    if constexpr (std::is_same_v<detail::RealOf<T>, float>)
+      return detail::sine(detail::real(x));
+    else
+      return Kokkos::sin(detail::real(x));
   }
 };
-/// cos(x), x in radians
+/// cos(x), x in radians; fp32 within 2.1 units in the last place
 struct cos {
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
-    return Kokkos::cos(detail::real(x));
+    if constexpr (std::is_same_v<detail::RealOf<T>, float>)
+      return detail::cosine(detail::real(x));
+    else
+      return Kokkos::cos(detail::real(x));
   }
 };
 /// hyperbolic tangent

@@ -145,13 +145,19 @@ std::vector<Row> rows() {
       {log_, 1e-3, 1e6, 4, 0, unary(std::log)},
       {sin_, -3, 3, 4, 0, unary(std::sin)},
       {cos_, -1.5, 1.5, 4, 0, unary(std::cos)},
+      // Many turns, and more than a GPU's short reduction takes.
+      {sin_, -29000, 29000, 4, 0, unary(std::sin)},
+      {cos_, -29000, 29000, 4, 0, unary(std::cos)},
+      {sin_, 31000, 1e9, 4, 0, unary(std::sin)},
+      {cos_, 31000, 1e9, 4, 0, unary(std::cos)},
       {tanh_, -8, 8, 4, 0, unary(std::tanh)},
       {sqrt_, 0, 1e6, 1, 0, unary(std::sqrt)},
       {rsqrt_, 1e-6, 1e6, 4, 0, [](double x, double) { return 1 / std::sqrt(x); }},
       {abs_, -3, 3, 0, 0, [](double x, double) { return std::abs(x); }},
       {clamp_, -4, 4, 0, 0, [](double x, double) { return std::min(std::max(x, -0.5), 2.0); }},
       {relu_, -4, 4, 0, 0, [](double x, double) { return std::max(x, 0.0); }},
-      {elu_, -20, 4, 4, 0, [](double x, double) { return x > 0 ? x : 0.5 * std::expm1(x); }},
+      {elu_, -0x1p-4, 0x1p-4, 1.5, 0, [](double x, double) { return x > 0 ? x : 0.5 * std::expm1(x); }},
+      {elu_, -20, 4, 1.5, 0, [](double x, double) { return x > 0 ? x : 0.5 * std::expm1(x); }},
       {sigmoid_, -80, 80, 6, 0, [](double x, double) { return sigmoid(x); }},
       {silu_, -80, 80, 8, 0, [](double x, double) { return x * sigmoid(x); }},
       {gelu_, -12, 12, 8, 2, [](double x, double) { return gelu(x); }},
@@ -227,6 +233,9 @@ TEST_CASE_TEMPLATE_DEFINE("ready functors at NaN, infinities and far tails", Exe
   CHECK(tail(gelu_) == Values{inf, 0, 0, 1000, 0});
   CHECK(tail(gelu_tanh_) == Values{inf, 0, 0, 1000, 0});
   CHECK(tail(swiglu_) == Values{inf, 0, 0, 1000, 0});
+  CHECK(std::isnan(tail(sin_)[0]));
+  CHECK(tail(sin_)[4] == 0);
+  CHECK(tail(cos_)[4] == 1);
   CHECK(tail(softplus_)[0] == inf);
   CHECK(tail(softplus_)[1] == 0);
   CHECK(tail(softplus_)[3] == 1000);

@@ -144,6 +144,14 @@ TEST_CASE_TEMPLATE_DEFINE("transform broadcasts as NumPy does", Exec, transform_
   ViewOf<Exec, float****> const deep("deep", 3, 5, 7, 4);
   check_sum<Exec>(deep, ViewOf<Exec, float***>("x", 5, 1, 4), ViewOf<Exec, float****>("y", 3, 1, 7, 1));
   check_sum<Exec>(deep, ViewOf<Exec, float**>("x", 7, 1), ViewOf<Exec, float****>("y", 3, 5, 1, 4));
+  // A row for every matrix of a stack, in whole packs and with a rest; and one for each of three loops.
+  for (int k : {64, 67}) {
+    ViewOf<Exec, bf16_t***> const stack("stack", 3, 37, k);
+    check_sum<Exec>(stack, ViewOf<Exec, bf16_t***>("x", 3, 37, k), ViewOf<Exec, float***>("y", 3, 1, k));
+    check_sum<Exec>(stack, ViewOf<Exec, bf16_t***>("x", 3, 1, 1), ViewOf<Exec, bf16_t**>("y", 37, k));
+    check_sum<Exec>(ViewOf<Exec, bf16_t****>("stacks", 2, 3, 5, k), ViewOf<Exec, bf16_t****>("x", 2, 1, 5, k),
+                    ViewOf<Exec, bf16_t***>("y", 3, 1, k));
+  }
 }
 TEST_CASE_TEMPLATE_APPLY(transform_broadcast, Spaces);
 
