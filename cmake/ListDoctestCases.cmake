@@ -37,4 +37,14 @@ foreach(line IN LISTS lines)
                                    LABELS "${family}" TIMEOUT 300
                                    # doctest calls it a success when no case has the name.
                                    FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+  # What depends on the instructions of a CPU also runs with less than this one has.
+  if(name MATCHES "^narrow factors: .*(Serial|OpenMP)")
+    foreach(isa baseline avx2 avx512 avx512_vnni avx512_bf16)
+      add_test("${family}.${name} up to ${isa}" "${executable}" "--test-case=${filter}")
+      set_tests_properties(
+        "${family}.${name} up to ${isa}"
+        PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TESSERA_MAX_ISA=${isa}" PROCESSORS ${processors}
+                   LABELS "${family}" TIMEOUT 300 FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+    endforeach()
+  endif()
 endforeach()

@@ -135,15 +135,36 @@ function(tessera_add_plain_part name)
   endif()
 endfunction()
 
+include(CheckCXXCompilerFlag)
+
 # The micro-kernels of the CPU backend: one source per instruction set, picked at run time.
 function(tessera_add_micro_kernels)
   set(dir "${PROJECT_SOURCE_DIR}/backends/tessera/openmp")
   tessera_add_plain_part(tessera_micro_kernels "${dir}/micro_kernel.cpp" "${dir}/micro_kernel_baseline.cpp")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-    target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx512.cpp")
+    target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx512.cpp"
+                                                 "${dir}/micro_kernel_avx512_strided.cpp" "${dir}/conversions_avx512.cpp")
     set_source_files_properties("${dir}/micro_kernel_avx2.cpp" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
-    set_source_files_properties("${dir}/micro_kernel_avx512.cpp" PROPERTIES COMPILE_OPTIONS "-mavx512f;-mfma")
+    set(avx512 "-mavx512f;-mfma")
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # whose intrinsics leave what they overwrite uninitialised
+      list(APPEND avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
+    endif()
+    set_source_files_properties("${dir}/micro_kernel_avx512.cpp" "${dir}/micro_kernel_avx512_strided.cpp"
+                                "${dir}/conversions_avx512.cpp"
+                                PROPERTIES COMPILE_OPTIONS "${avx512}")
     target_compile_definitions(tessera_micro_kernels PRIVATE TESSERA_X86_MICRO_KERNELS)
+    # Newer instructions, which older compilers do not know.
+    set(options_avx512_vnni "${avx512};-mavx512bw;-mavx512vnni")
+    set(options_avx512_bf16 "${avx512};-mavx512bw;-mavx512bf16")
+    set(options_amx "${avx512};-mavx512bw;-mamx-tile;-mamx-bf16;-mamx-int8")
+    check_cxx_compiler_flag("-mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8" TESSERA_KNOWS_WORD_INSTRUCTIONS)
+    if(TESSERA_KNOWS_WORD_INSTRUCTIONS)
+      foreach(isa avx512_vnni avx512_bf16 amx)
+        target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_${isa}.cpp")
+        set_source_files_properties("${dir}/micro_kernel_${isa}.cpp" PROPERTIES COMPILE_OPTIONS "${options_${isa}}")
+      endforeach()
+      target_compile_definitions(tessera_micro_kernels PRIVATE TESSERA_WORD_MICRO_KERNELS)
+    endif()
   endif()
 endfunction()
 

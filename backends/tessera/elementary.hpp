@@ -4,6 +4,8 @@
 #define TESSERA_ELEMENTARY_HPP
 
 #include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDACC__)
 #include <tessera/cuda/ptx.hpp>
@@ -17,7 +19,17 @@ KOKKOS_FORCEINLINE_FUNCTION float exp2_approximate(float x) {
 #if defined(__CUDA_ARCH__)
   return ptx::exp2_approximate(x);
 #else
-  return Kokkos::exp2(x);
+  // 2^n 2^r with |r| <= 1/2, a polynomial for 2^r: SIMD code, which the C library's exp2 is not.
+  constexpr float magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
+  float const shifted = x + magic, r = x - (shifted - magic);
+  float p = 1.53532572e-4f;
+  p = p * r + 1.33990042e-3f;
+  p = p * r + 9.61843878e-3f;
+  p = p * r + 5.55033199e-2f;
+  p = p * r + 2.40226477e-1f;
+  p = p * r + 6.93147182e-1f;
+  std::uint32_t const n = __builtin_bit_cast(std::uint32_t, shifted) << 23;
+  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, p * r + 1.0f) + n);
 #endif
 }
 
@@ -49,6 +61,15 @@ KOKKOS_FORCEINLINE_FUNCTION float larger(float a, float b) {
 #else
   return b > a || a != a ? b : a;  // SIMD code, which the C library's fmax is not
 #endif
+}
+
+/// The larger of `largest` and x; NaN where one is.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION T larger_or_nan(T largest, T x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float>) return ptx::maximum(largest, x);
+#endif
+  return x > largest || x != x ? x : largest;
 }
 
 }  // namespace tessera::detail

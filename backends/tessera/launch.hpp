@@ -83,6 +83,37 @@ struct Machine<Host> {
   static constexpr int threads(int) { return 1; }
 };
 
+/// This thread's number in a team of whole warps, or in one of one thread.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION int thread_of(TeamMember<Exec> const& team) {
+  if constexpr (requires { Machine<Exec>::thread(); }) {
+    return Machine<Exec>::thread();
+  } else if constexpr (Machine<Exec>::lanes == 1) {
+    return team.team_rank();
+  } else {
+    int thread = 0;
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, Machine<Exec>::lanes),
+                         [&](int lane) { thread = team.team_rank() * Machine<Exec>::lanes + lane; });
+    return thread;
+  }
+}
+
+/// What the thread whose number differs by bit `distance` (a power of two below 32) has, for all threads of a team;
+/// `room` holds a value of each where the machine has no way between the lanes of a warp.
+template <class Exec, class T>
+KOKKOS_FORCEINLINE_FUNCTION T exchange(TeamMember<Exec> const& team, [[maybe_unused]] int thread, T x, int distance,
+                                       [[maybe_unused]] T* room) {
+  if constexpr (requires { Machine<Exec>::exchange(x, distance); }) {
+    return Machine<Exec>::exchange(x, distance);
+  } else {
+    room[thread] = x;
+    team.team_barrier();
+    T const other = room[thread ^ distance];
+    team.team_barrier();
+    return other;
+  }
+}
+
 /// A functor that may start while the kernels before it in its instance still run: it reads and writes nothing before
 /// it has called wait_for_kernels_before().
 template <class Functor>

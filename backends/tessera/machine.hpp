@@ -22,6 +22,19 @@ template <class Exec, class Compute, class Sizes>
 using RegisterAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::Atoms<KernelSpace<Exec>, Compute, Sizes>,
                                          portable::Atoms<KernelSpace<Exec>, Compute, Sizes>>;
 
+/// Register tiles of factors that are multiplied as they are, not widened to the type of the sum: Element is bf16_t or
+/// int8_t. Whether they run for factors of two types is known where the program runs.
+template <class Exec, class Element, class Sizes>
+using NarrowAtoms =
+    openmp::Atoms<KernelSpace<Exec>, std::conditional_t<std::is_same_v<Element, std::int8_t>, std::int32_t, float>,
+                  Sizes, Element>;
+template <class Exec, class Compute>
+inline constexpr bool has_narrow_atoms = Machine<Exec>::is_host && !std::is_same_v<Compute, double>;
+template <class Exec, class Element>
+bool multiplies_narrow(Scalar a, Scalar b) {
+  return Machine<Exec>::is_host && openmp::multiplies_words<Element>(a, b);
+}
+
 /// The pipeline of asynchronous bulk copies and warpgroup products, where a machine has it: specialised by its backend.
 template <class Exec>
 struct BulkPipeline {

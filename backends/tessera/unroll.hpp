@@ -11,5 +11,10 @@
 #define TESSERA_UNROLL
 #define TESSERA_UNROLL_8
 #endif
+#if defined(__CUDA_ARCH__)
+#define TESSERA_ROLLED _Pragma("unroll 1")  // a loop that is rarely run, and short when it is
+#else
+#define TESSERA_ROLLED
+#endif
 
 #endif

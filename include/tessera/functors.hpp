@@ -69,6 +69,23 @@ KOKKOS_INLINE_FUNCTION T logistic(T x) {
   return x < T(0) ? e * r : r;
 }
 
+/// e^x - 1 for x <= 0, within 1.1 units in the last place: e^x - 1 = 2^n (e^r - 1) + (2^n - 1) with r = x - n ln 2, a
+/// polynomial for e^r - 1. Without branches.
+KOKKOS_INLINE_FUNCTION float expm1_below(float x) {
+  constexpr float magic = 12582912.0f;      // 1.5 2^23: a sum with it has no fraction bits
+  float const v = x < -30.0f ? -30.0f : x;  // -1 from -17 on; NaN stays
+  float const shifted = v * 1.44269504f + magic;
+  float const r = (shifted - magic) * -0.693147181f + v;
+  float p = 1.38825190e-3f;  // (e^r - 1 - r) / r^2 within 2^-26 of e^r - 1
+  p = p * r + 8.36652331e-3f;
+  p = p * r + 4.16672006e-2f;
+  p = p * r + 1.66665435e-1f;
+  p = p * r + 4.99999970e-1f;
+  p = p * (r * r) + r;
+  float const power = __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, shifted) << 23) + 0x3f800000u);
+  return power * p + (power - 1.0f);
+}
+
 /// x 2^n, both normal, where `shifted` is n + 1.5 2^23.
 KOKKOS_INLINE_FUNCTION float times_power(float x, float shifted) {
   std::uint32_t const n = __builtin_bit_cast(std::uint32_t, shifted) << 23;
@@ -315,14 +332,19 @@ struct relu {
     return x < T(0) ? T(0) : x;
   }
 };
-/// x for x > 0, else alpha (e^x - 1)
+/// x for x > 0, else alpha (e^x - 1); fp32 without branches
 struct elu {
   double alpha = 1;
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     using R = detail::RealOf<T>;
     R const v = detail::real(x);
-    return v > R(0) ? v : static_cast<R>(alpha) * Kokkos::expm1(v);
+    if constexpr (std::is_same_v<R, float>) {
+      float const below = static_cast<float>(alpha) * detail::expm1_below(v);
+      return v > 0.0f ? v : below;
+    } else {
+      return v > R(0) ? v : static_cast<R>(alpha) * Kokkos::expm1(v);
+    }
   }
 };
 /// 1 / (1 + e^-x)

@@ -28,6 +28,13 @@ char const* name(Algorithm algorithm);
 
 enum class Op : std::uint8_t { none, transpose };
 
+/// hopper: how the two halves of a team, a warpgroup each, share its tiles.
+enum class Schedule : std::uint8_t {
+  automatic,
+  cooperative,  ///< half of every tile each
+  ping_pong,    ///< every second tile each: one half stores while the other multiplies
+};
+
 struct GemmOptions {
   Op op_a = Op::none;  ///< op(A) is A or Aᵀ
   Op op_b = Op::none;  ///< op(B) is B or Bᵀ
@@ -46,6 +53,7 @@ struct GemmOptions {
   /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}
   /// when the library has no such tile.
   int tile_m = 0, tile_n = 0, slices = 0, cluster_m = 0, cluster_n = 0;
+  Schedule schedule = Schedule::automatic;  ///< hopper: likewise
 };
 
 /// What was chosen for a matrix product, and why.
@@ -55,7 +63,7 @@ struct GemmPlan {
   int slices = 1;                          ///< teams that share a tile along K
   int cluster_m = 1;                       ///< teams, one above the other, that load tiles of op(B) together
   int cluster_n = 1;                       ///< teams, beside each other, that load tiles of op(A) together
-  bool ping_pong = false;                  ///< hopper: each half of a team has a tile of its own
+  bool ping_pong = false;                  ///< hopper: Schedule::ping_pong
   bool fast_accumulation = false;          ///< hopper: what the options permit
   int stages = 0;                          ///< depth of the ring that feeds the mainloop
   int team_threads = 1;
@@ -66,6 +74,8 @@ struct GemmPlan {
   double flops = 0;                            ///< multiplications and additions of the product
   double bytes = 0;                            ///< of A, B and C once each, and C once more where it is read
   model::Type arithmetic = model::Type::fp32;  ///< the units that multiply
+  char const* instructions = "";               ///< of a CPU's micro-kernel, as TESSERA_MAX_ISA has them: "avx512"
+  bool narrow_factors = false;                 ///< on a CPU: 8 or 16 bits are multiplied as they are, not widened
   /// What the slowest multiprocessor takes by the table that the configuration was chosen from; 0: it has none.
   double clocks = 0;
   char const* reason = "";  ///< why this algorithm and, after a fall-back, why not the one asked for

@@ -80,6 +80,7 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   CAPTURE(options.slices);
   CAPTURE(options.cluster_m);
   CAPTURE(options.cluster_n);
+  CAPTURE(options.schedule);
   ViewOf<Exec, TA**, LA> a_wide("A", s.m, s.k + pad);
   ViewOf<Exec, TB**, LB> b_wide("B", s.n, s.k + pad);
   ViewOf<Exec, TC**, LC> c("C", s.m, s.n);
@@ -103,6 +104,11 @@ GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
   options.tile_m = m, options.tile_n = n, options.slices = slices;
   return options;
 }
+GemmOptions with_tile(GemmOptions const& options, detail::GemmBulkTile const& tile, int slices) {
+  GemmOptions chosen = with_tile(options, tile.rows, tile.columns, slices);
+  chosen.schedule = tile.ping_pong ? Schedule::ping_pong : Schedule::cooperative;
+  return chosen;
+}
 /// A team alone, two one above the other, two beside each other.
 constexpr detail::Cluster clusters[] = {{1, 1}, {2, 1}, {1, 2}};
 GemmOptions with_cluster(GemmOptions options, detail::Cluster const& cluster) {
@@ -117,10 +123,8 @@ std::vector<GemmOptions> all_tiles(GemmOptions const& options, bool across = fal
   for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
     bool const promoted = detail::gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!detail::has_gemm_bulk_tile(tile, sizeof(T), across, promoted, false)) continue;
-    for (int slices = 1; slices <= tile.max_slices; ++slices)
-      all.push_back(with_tile(options, tile.rows, tile.columns, slices));
-    for (detail::Cluster const& cluster : clusters)
-      all.push_back(with_cluster(with_tile(options, tile.rows, tile.columns, 1), cluster));
+    for (int slices = 1; slices <= tile.max_slices; ++slices) all.push_back(with_tile(options, tile, slices));
+    for (detail::Cluster const& cluster : clusters) all.push_back(with_cluster(with_tile(options, tile, 1), cluster));
   }
   return all;
 }
@@ -146,8 +150,7 @@ TEST_CASE("the halves of a team take turns over many tiles") {
     for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
       if (tile.ping_pong)
         for (detail::Cluster const& cluster : clusters)
-          check_product<bf16_t, bf16_t, bf16_t>(s,
-                                                with_cluster(with_tile(hopper, tile.rows, tile.columns, 1), cluster));
+          check_product<bf16_t, bf16_t, bf16_t>(s, with_cluster(with_tile(hopper, tile, 1), cluster));
 }
 
 TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {
@@ -201,8 +204,8 @@ TEST_CASE_TEMPLATE("the hopper pipeline takes any address and leading dimension 
 
 TEST_CASE("the hopper pipeline stores any type, with any strides") {
   for (Size s : {Size{200, 304, 136}, Size{129, 257, 72}})
-    for (auto [m, n] : {std::pair(128, 256), std::pair(128, 192), std::pair(128, 160), std::pair(64, 128)}) {
-      GemmOptions const options = with_tile(hopper, m, n, 1);
+    for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
+      GemmOptions const options = with_tile(hopper, tile, 1);
       check_product<bf16_t, bf16_t, float>(s, options, 0.5);
       check_product<bf16_t, bf16_t, float>(s, options);
       check_product<bf16_t, bf16_t, fp16_t>(s, options);

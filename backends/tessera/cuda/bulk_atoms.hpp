@@ -39,10 +39,10 @@ struct Atoms : Sizes {
 
   using Source = CUtensorMap;
   struct Target {
-    CUtensorMap map;      // for the staged store
-    MatrixStack strides;  // for every other
-    bool staged;          // may leave through the copy engine
-    int at_once;          // neighbours of a row that may be stored at once
+    CUtensorMap whole, shorter;  // for the staged store: boxes of 128 bytes' columns, and of what remains
+    MatrixStack strides;         // for every other
+    bool staged;                 // may leave through the copy engine
+    int at_once;                 // neighbours of a row that may be stored at once
   };
 
   /// A target that only the device knows.
@@ -90,20 +90,26 @@ struct Atoms : Sizes {
   }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
-    Target t{{}, m, false, stored_at_once(m)};
+    Target t{{}, {}, m, false, stored_at_once(m)};
     if constexpr (Sizes::staged_store) {
-      int const line = store_line<Accumulator>(static_cast<int>(size_of(m.type)));
-      t.staged = line > 0 && bulk_copyable(m);
-      if (t.staged) t.map = tensor_map(m, 64, line);
+      StoreBoxes const boxes = store_boxes_of<Accumulator>(static_cast<int>(size_of(m.type)));
+      t.staged = boxes.all && bulk_copyable(m);
+      if (t.staged && boxes.whole > 0) t.whole = tensor_map(m, 64);
+      if (t.staged && boxes.shorter > 0) t.shorter = tensor_map(m, 64, boxes.line);
     }
     return t;
   }
 
-  /// Bytes of the lines that the columns of a consumer fill, of elements of that size; 0: they fill none.
+  /// Boxes that the columns of a consumer fill, side by side: first those with lines of 128 bytes, then those with
+  /// lines of `line`.
+  struct StoreBoxes {
+    int whole, shorter, line;
+    bool all;  // no column is left over
+  };
   template <class Accumulator>
-  static constexpr int store_line(int element_bytes) {
-    int const bytes = Accumulator::columns * element_bytes;
-    return bytes % line_bytes == 0 ? line_bytes : (bytes % 64 == 0 ? 64 : 0);
+  static constexpr StoreBoxes store_boxes_of(int element_bytes) {
+    int const bytes = Accumulator::columns * element_bytes, rest = bytes % line_bytes, line = rest % 64 == 0 ? 64 : 32;
+    return {bytes / line_bytes, rest / line, line, rest % line == 0};
   }
 
   struct Math;
@@ -500,7 +506,7 @@ struct Atoms : Sizes {
         int const row = static_cast<int>(row0), col = static_cast<int>(col0);
         visit_scalar<Compute>(target.strides.type, [&](auto tag) {
           using T = typename decltype(tag)::type;
-          if constexpr (store_line<Accumulator<M, N>>(sizeof(T)) > 0) store_bulk<T>(acc, target, plane, row, col);
+          if constexpr (store_boxes_of<Accumulator<M, N>>(sizeof(T)).all) store_bulk<T>(acc, target, plane, row, col);
         });
       } else {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
@@ -584,10 +590,9 @@ struct Atoms : Sizes {
       using Acc = Accumulator<M, N>;
       constexpr bool wide = Acc::columns % 64 == 0 && Sizes::store_boxes > 1;
       using Layout = Swizzled<wide ? 64 : 32>;
-      constexpr int width = Layout::width, passes = Acc::columns / width;
+      constexpr int width = Layout::width, passes = (Acc::columns + width - 1) / width;
       constexpr int at_once = Acc::blocks * Acc::columns > 320 ? 4 : 16;  // elements that there are registers for
-      static_assert(Acc::columns % width == 0);
-      int const lane = ptx::lane();  // no address is kept through the products
+      int const lane = ptx::lane();                                       // no address is kept through the products
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
       row0 += row<M, N>() + warp * Layout::rows;
       col0 += col<M, N>();
@@ -597,14 +602,14 @@ struct Atoms : Sizes {
       }
 #pragma unroll 1
       for (int block = 0; block < Acc::blocks; ++block) {
-        WarpLines<Compute, 4, at_once, Layout::rows, width, Layout> const lines(memory, target.strides, plane,
-                                                                                row0 + block * 64, col0, end);
+        WarpLines<Compute, 4, at_once, Layout::rows, width, Layout> const lines(
+            memory, target.strides, plane, row0 + block * 64, col0, end, Acc::columns);
         auto const write = [&](auto pass) {
 #pragma unroll
           for (int b = 0; b < Acc::blocks; ++b)  // registers have no index
             if (b == block)
 #pragma unroll
-              for (int i = 0; i < width / 2; i += 2)
+              for (int i = 0; i < width / 2 && pass * width / 2 + i < Acc::columns / 2; i += 2)
                 *reinterpret_cast<Pair<Compute>*>(memory +
                                                   Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
                     acc.r[b][pass * width / 2 + i], acc.r[b][pass * width / 2 + i + 1]};
@@ -613,34 +618,47 @@ struct Atoms : Sizes {
         __syncwarp();  // the lines are read
       }
     }
-    /// A line's worth of columns at a time, or two, into swizzled boxes, then a bulk store that runs on under the next
-    /// tile's products.
+    /// A box or two at a time, then a bulk store that runs on under the next tile's products.
     template <class T, int M, int N>
     __device__ __forceinline__ void store_bulk(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                                int row0, int col0) const {
-      constexpr int columns = Accumulator<M, N>::columns, size = static_cast<int>(sizeof(T));
-      constexpr int line = store_line<Accumulator<M, N>>(size), width = line / size;
-      constexpr int boxes = Sizes::store_boxes > 1 && columns % (2 * width) == 0 ? 2 : 1;
+      constexpr int size = static_cast<int>(sizeof(T)), width = line_bytes / size;
+      constexpr StoreBoxes boxes = store_boxes_of<Accumulator<M, N>>(size);
+      constexpr int whole = boxes.whole, shorter = boxes.shorter, line = boxes.line;
+      constexpr int most = Sizes::store_boxes > 1 ? 2 : 1;
       row0 += row<M, N>();
       col0 += col<M, N>();
+      unroll<Accumulator<M, N>::blocks>([&](auto block) {
+        unroll<(whole + most - 1) / most>([&](auto pass) {
+          constexpr int first = pass * most, count = whole - first < most ? whole - first : most;
+          send_boxes<T, line_bytes, count>(acc.r[block] + first * width / 2, target.whole, plane, row0 + block * 64,
+                                           col0 + first * width);
+        });
+        if constexpr (shorter > 0)
+          send_boxes<T, line, shorter>(acc.r[block] + whole * width / 2, target.shorter, plane, row0 + block * 64,
+                                       col0 + whole * width);
+      });
+    }
+    /// 64 rows of Count swizzled boxes side by side, when those before have been read.
+    template <class T, int Line, int Count>
+    __device__ __forceinline__ void send_boxes(Compute const* r, CUtensorMap const& map, Plane plane, int row,
+                                               int col) const {
+      constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
+      static_assert(Count * box <= static_cast<int>(sizeof(Staging)));
+      char* const memory = reinterpret_cast<char*>(staging[group]);
+      bool const first = warp == 0 && ptx::lane() == 0;
+      if (first) ptx::bulk_wait_read();
+      ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
-      for (int pass = 0; pass < Accumulator<M, N>::blocks * columns / (boxes * width); ++pass) {
-        int const begin = pass * boxes * width % columns, block = pass * boxes * width / columns;
-        bool const first = warp == 0 && ptx::lane() == 0;
-        if (first) ptx::bulk_wait_read();
-        ptx::named_sync(4 + group, warpgroup);
+      for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);
+      ptx::async_proxy_fence();
+      ptx::named_sync(4 + group, warpgroup);
+      if (first) {
 #pragma unroll
-        for (int b = 0; b < boxes; ++b)
-          fill_box<T, line>(acc.r[block] + (begin + b * width) / 2, reinterpret_cast<char*>(staging[group][b]), warp);
-        ptx::async_proxy_fence();
-        ptx::named_sync(4 + group, warpgroup);
-        if (first) {
-#pragma unroll
-          for (int b = 0; b < boxes; ++b)
-            ptx::bulk_store_4d(&target.map, staging[group][b], col0 + begin + b * width, row0 + block * 64,
-                               static_cast<int>(plane.inner), static_cast<int>(plane.outer));
-          ptx::bulk_commit();
-        }
+        for (int b = 0; b < Count; ++b)
+          ptx::bulk_store_4d(&map, memory + b * box, col + b * width, row, static_cast<int>(plane.inner),
+                             static_cast<int>(plane.outer));
+        ptx::bulk_commit();
       }
     }
   };

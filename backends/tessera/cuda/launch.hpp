@@ -121,6 +121,11 @@ struct Machine<Kokkos::Cuda> {
     if constexpr (StartsEarly<Functor>) early = can_wait<Threads, TeamsAtOnce, Functor>(exec.cuda_device());
     start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, &attribute, early ? 1 : 0);
   }
+  __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.y * 32 + threadIdx.x); }
+  template <class T>
+  __device__ __forceinline__ static T exchange(T x, int distance) {
+    return __shfl_xor_sync(~0u, x, distance);
+  }
   /// In a kernel that starts early.
   __device__ __forceinline__ static void wait_for_kernels_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

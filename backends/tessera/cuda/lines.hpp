@@ -54,17 +54,18 @@ struct WarpLines {
   int rows, cols;         // to the end of what is stored
 
   __device__ __forceinline__ WarpLines(Compute* memory, MatrixStack const& matrix, Plane plane, std::int64_t row0,
-                                       std::int64_t col0, std::int64_t end)
+                                       std::int64_t col0, std::int64_t end, std::int64_t columns = INT64_MAX)
       : lines(memory),
         to(matrix),
         row(row0),
         col(col0),
         first(matrix.offset(plane, row0, col0)),
         rows(ptx::uniform(held(end - row0))),
-        cols(ptx::uniform(held(matrix.cols - col0))) {}
+        cols(ptx::uniform(held(matrix.cols - col0 < columns ? matrix.cols - col0 : columns))) {}
 
   /// matrix = f(alpha * x + beta * matrix, row, column) for what is inside the matrix, x the Blocks blocks, side by
-  /// side, that write(block) brings into the lines. `at_once`: so many neighbours can be stored at once.
+  /// side, of `columns` columns that write(block) brings into the lines. `at_once`: so many neighbours can be stored at
+  /// once.
   template <int Blocks, class F, class Write>
   __device__ __forceinline__ void store(Compute alpha, Compute beta, F const& f, int at_once,
                                         Write const& write) const {

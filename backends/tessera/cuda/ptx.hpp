@@ -305,11 +305,9 @@ __device__ __forceinline__ std::uint16_t narrow_pair_saturating(E5m2, float low,
 }
 /// Here what is too large becomes NaN in e4m3 and an infinity in e5m2, as everywhere in the library.
 __device__ __forceinline__ std::uint16_t narrow_pair(E4m3 type, float low, float high) {
-  std::uint16_t x = narrow_pair_saturating(type, low, high);
   constexpr float largest = 464;  // which still rounds to 448
-  if (!(fabsf(low) <= largest)) x = (x & 0xFF00) | 0x7F;
-  if (!(fabsf(high) <= largest)) x = (x & 0x00FF) | 0x7F00;
-  return x;
+  float const nan = __uint_as_float(0x7fffffff);
+  return narrow_pair_saturating(type, fabsf(low) <= largest ? low : nan, fabsf(high) <= largest ? high : nan);
 }
 __device__ __forceinline__ std::uint16_t narrow_pair(E5m2 type, float low, float high) {
   std::uint16_t x = narrow_pair_saturating(type, low, high);
@@ -318,16 +316,16 @@ __device__ __forceinline__ std::uint16_t narrow_pair(E5m2 type, float low, float
   if (fabsf(high) >= smallest) x = (x & 0x80FF) | 0x7C00;
   return x;
 }
-/// Two numbers of 8 bits as two of fp16, exactly.
+/// Two 8-bit numbers as fp16, exactly.
 __device__ __forceinline__ std::uint32_t widen_pair(E4m3, std::uint16_t x) {
-  std::uint32_t y;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(x));
-  return y;
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(x));
+  return halves;
 }
 __device__ __forceinline__ std::uint32_t widen_pair(E5m2, std::uint16_t x) {
-  std::uint32_t y;
-  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(y) : "h"(x));
-  return y;
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(x));
+  return halves;
 }
 
 /// Four numbers of at most 448 rounded to e4m3, the first in the lowest bits. NaN stays NaN.
@@ -344,6 +342,13 @@ __device__ __forceinline__ std::uint32_t narrow_four(E4m3, float x0, float x1, f
 __device__ __forceinline__ float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// The larger of two; NaN where one is.
+__device__ __forceinline__ float maximum(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 

@@ -15,11 +15,11 @@
 // Rounding to narrow types by the machine's own instructions, two elements at a time: the same bits as T(x).
 namespace tessera::detail {
 
-/// Whether the machine rounds to 8 bits by itself.
+/// Whether the machine converts to and from 8 bits by itself.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-inline constexpr bool rounds_to_8_bits = true;
+inline constexpr bool converts_8_bits = true;
 #else
-inline constexpr bool rounds_to_8_bits = false;
+inline constexpr bool converts_8_bits = false;
 #endif
 
 /// Two neighbours of a row, rounded.
@@ -35,12 +35,28 @@ __device__ __forceinline__ Pair<T> rounded_pair(Compute low, Compute high) {
   } else if constexpr (std::is_same_v<T, fp16_t>) {
     __half2 const x = __floats2half2_rn(low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
-  } else if constexpr (rounds_to_8_bits && float_type<T> && sizeof(T) == 1) {
+  } else if constexpr (converts_8_bits && float_type<T> && sizeof(T) == 1) {
     using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
     std::uint16_t const x = ptx::narrow_pair(Kind{}, low, high);
     return *reinterpret_cast<Pair<T> const*>(&x);
   } else {
     return {T(low), T(high)};
+  }
+}
+/// The same two as fp32; of a NaN, a NaN.
+template <class T>
+__device__ __forceinline__ float2 widened_pair(Pair<T> x) {
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    auto const bits = *reinterpret_cast<std::uint32_t const*>(&x);
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  } else if constexpr (std::is_same_v<T, fp16_t>) {
+    return __half22float2(*reinterpret_cast<__half2 const*>(&x));
+  } else if constexpr (converts_8_bits && float_type<T> && sizeof(T) == 1) {
+    using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
+    std::uint32_t const halves = ptx::widen_pair(Kind{}, *reinterpret_cast<std::uint16_t const*>(&x));
+    return __half22float2(*reinterpret_cast<__half2 const*>(&halves));
+  } else {
+    return {static_cast<float>(x.low), static_cast<float>(x.high)};
   }
 }
 /// One element.
@@ -73,47 +89,6 @@ __device__ __forceinline__ Pack<T, N> rounded(Pack<From, N> const& x) {
   return y;
 }
 
-/// Widened exactly; a NaN stays one.
-template <class T, int N>
-__device__ __forceinline__ Pack<float, N> widened(Pack<T, N> const& x) {
-  Pack<float, N> y;
-  if constexpr (std::is_same_v<T, bf16_t>) {  // an instruction each, which the compiler does not find
-#pragma unroll
-    for (int i = 0; i < N; i += 2) {
-      std::uint32_t pair;
-      memcpy(&pair, &x.value[i], sizeof(pair));
-      y[i] = __uint_as_float(pair << 16);
-      y[i + 1] = __uint_as_float(pair & 0xffff0000u);
-    }
-  } else if constexpr (std::is_same_v<T, fp16_t>) {
-#pragma unroll
-    for (int i = 0; i < N; i += 2) {
-      __half2 bits;
-      memcpy(&bits, &x.value[i], sizeof(bits));
-      float2 const pair = __half22float2(bits);
-      y[i] = pair.x;
-      y[i + 1] = pair.y;
-    }
-  } else if constexpr (rounds_to_8_bits && float_type<T> && sizeof(T) == 1) {
-    using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
-#pragma unroll
-    for (int i = 0; i < N; i += 2) {
-      std::uint16_t narrow;
-      memcpy(&narrow, &x.value[i], sizeof(narrow));
-      std::uint32_t const bits = ptx::widen_pair(Kind{}, narrow);
-      __half2 wide;
-      memcpy(&wide, &bits, sizeof(wide));
-      float2 const pair = __half22float2(wide);
-      y[i] = pair.x;
-      y[i + 1] = pair.y;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) y[i] = static_cast<float>(x[i]);
-  }
-  return y;
-}
-
 /// The same bits as T(x), of 8-bit types as T::saturate(x).
 template <class T, int N>
 __device__ __forceinline__ Pack<T, N> saturated(Pack<float, N> const& x) {
@@ -125,7 +100,7 @@ __device__ __forceinline__ Pack<T, N> saturated(Pack<float, N> const& x) {
     Pack<T, N> y;
 #pragma unroll
     for (int i = 0; i < N; i += 2) {
-      if constexpr (rounds_to_8_bits) {
+      if constexpr (converts_8_bits) {
         using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
         std::uint16_t const pair = ptx::narrow_pair_saturating(Kind{}, x[i], x[i + 1]);
         memcpy(&y.value[i], &pair, sizeof(pair));

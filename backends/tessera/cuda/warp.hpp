@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/pack_conversion.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/types.hpp>
 #if defined(__CUDACC__)
@@ -101,7 +102,7 @@ struct WarpAtoms<Kokkos::Cuda> {
 
   template <class T, int N>
   __device__ __forceinline__ static Pack<float, N> widened(Pack<T, N> const& x) {
-    return tessera::detail::widened(x);
+    return widened_pack(x);
   }
   template <class T, int N>
   __device__ __forceinline__ static Pack<T, N> narrowed(Pack<float, N> const& x) {

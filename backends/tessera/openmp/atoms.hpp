@@ -41,11 +41,27 @@ inline float exp2_vectorised(float x) {
   return x != x ? x : small;
 }
 
-template <class Exec, class Compute_, class Sizes>
+/// bf16 and int8 as micro-kernels for words have them.
+template <class Element>
+using WordKernelOf = std::conditional_t<std::is_same_v<Element, std::int8_t>, Int8Kernel, Bf16Kernel>;
+
+/// Whether factors of these types are multiplied as Element, without widening them to the type of the sum.
+template <class Element>
+bool multiplies_words(Scalar a, Scalar b) {
+  auto const fits = [](Scalar type) {
+    return std::is_same_v<Element, std::int8_t> ? type == Scalar::int8
+                                                : type == Scalar::bf16 || type == Scalar::e4m3 || type == Scalar::e5m2;
+  };
+  return fits(a) && fits(b) && word_kernel<WordKernelOf<Element>>() != nullptr;
+}
+
+/// Panels are of the accumulator's type, or of a narrower Element where a micro-kernel multiplies words of it.
+template <class Exec, class Compute_, class Sizes, class Element = Compute_>
 struct Atoms : Sizes {
   using Compute = Compute_;
   using Space = Exec;
-  static constexpr int MR = panel_rows, NR = panel_cols<Compute>;
+  static constexpr bool words = !std::is_same_v<Element, Compute>;
+  static constexpr int MR = words ? word_panel : panel_rows, NR = words ? word_panel : panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true, reads_pages = true;
@@ -72,13 +88,36 @@ struct Atoms : Sizes {
   struct Panels {
     alignas(64) Compute v[panels(Rows, Width)][K][Width];
     int rows, k;
+    // Where the micro-kernel reads the matrix itself: element (0, 0), and nothing is packed. nullptr: it does not.
+    Compute const* matrix;
+    std::int64_t row_stride, k_stride;
   };
+  /// The same of words, a line of all rows after the other.
+  static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
+  template <int Rows, int K>
+  struct WordPanels {
+    static_assert(K % a_line == 0);
+    alignas(64) char v[panels(Rows, word_panel)][K / a_line][line_panel_bytes];
+    int rows, k;
+  };
+  template <int Rows, int K, int Width>
+  using InputPanels = std::conditional_t<words, WordPanels<Rows, K>, Panels<Rows, K, Width>>;
   template <int M, int K>
-  struct Left : Panels<M, K, MR> {};  // (M,K)
+  struct Left : InputPanels<M, K, MR> {};  // (M,K)
   template <int N, int K>
-  struct Right : Panels<N, K, NR> {};  // (N,K)
+  struct Right : InputPanels<N, K, NR> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Panels<N, K, NR> {};  // (K,N)
+
+  /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel where it tells.
+  static char const* instructions() {
+    return instruction_set<std::conditional_t<words, WordKernelOf<Element>, Compute>>();
+  }
+  static double step_clocks() requires words { return words_kernel().step_clocks; }
+  static auto const& words_kernel() {
+    static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
+    return *kernel;
+  }
 
   struct Math;
 
@@ -120,12 +159,18 @@ struct Atoms : Sizes {
     template <int M, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
                     std::int64_t row_end) const {
-      pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
+      if constexpr (words)
+        pack_lines(true, m, p, row, col, std::min(row_end, m.rows), to);
+      else
+        pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to,
                     std::int64_t row_end) const {
-      pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
+      if constexpr (words)
+        pack_lines(false, m, p, row, col, std::min(row_end, m.rows), to);
+      else
+        pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     /// Rows from row_end on become zero.
     template <int K, int N>
@@ -139,6 +184,7 @@ struct Atoms : Sizes {
     template <int N, int K>
     void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
                     Right<N, K>& to) const {
+      to.matrix = nullptr;
       to.rows = static_cast<int>(std::clamp<std::int64_t>(pages.table.sequence_rows() - row, 0, N));
       to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
       Compute line[K] = {};
@@ -152,6 +198,7 @@ struct Atoms : Sizes {
     template <int K, int N>
     void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
                     RightTransposed<K, N>& to, std::int64_t row_end) const {
+      to.matrix = nullptr;
       to.rows = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, N));
       to.k = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, K));
       for (int k = 0, together = 0; k < to.k; k += together) {
@@ -174,6 +221,13 @@ struct Atoms : Sizes {
       to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
       std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
       char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
+      to.matrix = reads_in_place<Width>(m, to) ? reinterpret_cast<Compute const*>(from) : nullptr;
+      to.row_stride = m.row_stride;
+      to.k_stride = m.col_stride;
+      if (to.matrix != nullptr) return announce(to);
+      if (m.row_stride == 1 && m.type == scalar_of<Compute>)
+        return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
+                                                  &to.v[0][0][0], K * Width);
       // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
       int const together = m.row_stride == 1 ? 16 : K;
       for (int k = 0; k < to.k; k += together)
@@ -181,6 +235,45 @@ struct Atoms : Sizes {
           pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size,
                                      m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
                                      std::min(together, to.k - k), &to.v[panel][k][0]);
+    }
+    /// All lines are on their way before the first is needed.
+    template <int Rows, int K, int Width>
+    static void announce(Panels<Rows, K, Width> const& from) {
+      bool const across = from.row_stride == 1;
+      int const n = across ? from.k : from.rows, length = across ? from.rows : from.k;
+      constexpr int line = 64 / static_cast<int>(sizeof(Compute));
+      for (int i = 0; i < n; ++i) {
+        Compute const* const row = from.matrix + i * (across ? from.k_stride : from.row_stride);
+        for (int e = 0; e < length; e += line) __builtin_prefetch(row + e);
+      }
+    }
+    /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such
+    /// that their lines drive each other out of it: of eight that may lie at the same place of a page, half are used.
+    template <int Width, int Rows, int K>
+    static bool reads_in_place(MatrixStack const& m, Panels<Rows, K, Width> const& to) {
+      static bool const can = strided_kernel<Compute>() != nullptr;
+      constexpr int short_step = 64, page = 4096, lines_at_a_place = 4;
+      bool const across = m.row_stride == 1;  // else along K, in which right factors are packed
+      if (!can || m.type != scalar_of<Compute> || to.k > short_step || !(across || (Width == MR && m.col_stride == 1)))
+        return false;
+      auto const bytes =
+          static_cast<std::uint64_t>((across ? m.col_stride : m.row_stride) * std::int64_t(sizeof(Compute)));
+      auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it
+      return step > 0 && (across ? to.k : std::min(MR, to.rows)) * step <= page * lines_at_a_place;
+    }
+    template <int Rows, int K>
+    static void pack_lines(bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
+                           std::int64_t row_end, WordPanels<Rows, K>& to) {
+      to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
+      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+      std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+      char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
+      int const together = m.col_stride == 1 ? K : a_line;  // else a step of k is in another page
+      for (int k = 0; k < to.k; k += together)
+        for (int panel = 0; panel * word_panel < to.rows; ++panel)
+          pack_words(words_kernel(), left, m.type, from + (panel * word_panel * m.row_stride + k * m.col_stride) * size,
+                     m.row_stride, m.col_stride, std::min(word_panel, to.rows - panel * word_panel),
+                     std::min(together, to.k - k), to.v[panel][k / a_line]);
     }
   };
 
@@ -288,6 +381,7 @@ struct Atoms : Sizes {
 
     template <int M, int K>
     void round(Accumulator<M, K>& from, Rounded<M, K>& to) const {
+      to.tile->matrix = nullptr;
       to.tile->rows = from.rows;
       to.tile->k = from.cols;
       each_panel(from, [&](Compute(&row)[NR], int i, int col, int n) {
@@ -306,12 +400,11 @@ struct Atoms : Sizes {
                std::int64_t row_end) const {
       std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
       char* const to = static_cast<char*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0) * size;
-      std::int64_t const rows = row_end - row0, cols = m.cols - col0;
-      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        if (i < rows && col < cols)
-          store_row(m.type, row, static_cast<int>(std::min<std::int64_t>(n, cols - col)),
-                    to + (i * m.row_stride + col * m.col_stride) * size, m.col_stride);
-      });
+      int const rows = static_cast<int>(std::min<std::int64_t>(acc.rows, row_end - row0)),
+                cols = static_cast<int>(std::min<std::int64_t>(acc.cols, m.cols - col0));
+      for (int j = 0; j * NR < cols; ++j)
+        store_panel(m.type, &acc.v[j][0][0], NR, rows, std::min(NR, cols - j * NR), to + j * NR * m.col_stride * size,
+                    m.row_stride, m.col_stride);
     }
 
    private:
@@ -323,12 +416,32 @@ struct Atoms : Sizes {
     }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
-      static MicroKernel<Compute> const micro = micro_kernel<Compute>();
       acc.rows = a.rows;
       acc.cols = b.rows;
       int const k = std::min(a.k, b.k);
-      for (int j = 0; j * NR < b.rows; ++j)
-        for (int i = 0; i * MR < a.rows; ++i) micro(&a.v[i][0][0], &b.v[j][0][0], &acc.v[j][i * MR][0], k, add);
+      if constexpr (words) {
+        constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
+        words_kernel().multiply({a.v, b.v, sizeof(a.v[0]), sizeof(b.v[0]), &acc.v[0][0][0], sums_a_panel, a.rows,
+                                 b.rows, (k + a_line - 1) / a_line, add});
+      } else {
+        static MicroKernel<Compute> const micro = micro_kernel<Compute>();
+        static StridedKernel<Compute> const strided = strided_kernel<Compute>();
+        bool const packed = a.matrix == nullptr && b.matrix == nullptr;
+        for (int j = 0; j * NR < b.rows; ++j)
+          for (int i = 0; i * MR < a.rows; ++i) {
+            int const rows = std::min(MR, a.rows - i * MR), cols = std::min(NR, b.rows - j * NR);
+            Compute* const c = &acc.v[j][i * MR][0];
+            if (strided == nullptr || (packed && rows == MR && cols == NR)) {
+              micro(&a.v[i][0][0], &b.v[j][0][0], c, k, add);
+            } else {
+              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, rows, cols, k, add};
+              if (a.matrix != nullptr)
+                p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
+              if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;
+              strided(p);
+            }
+          }
+      }
     }
   };
 };

@@ -2,9 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/openmp/micro_kernel.hpp>
 
-#include <cstdint>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+
+#if defined(TESSERA_WORD_MICRO_KERNELS)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
 
 namespace tessera::detail::openmp {
 
@@ -18,22 +26,78 @@ void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t
 void multiply_panels_avx512(float const*, float const*, float*, int, bool);
 void multiply_panels_avx512(double const*, double const*, double*, int, bool);
 void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
+void multiply_strided_avx512(StridedProduct<float> const&);
+void multiply_strided_avx512(StridedProduct<double> const&);
+extern Conversions const conversions_avx512;
+#endif
+#if defined(TESSERA_WORD_MICRO_KERNELS)
+extern Int8Kernel const int8_avx512_vnni;
+extern Bf16Kernel const bf16_avx512_bf16;
+extern Int8Kernel const int8_amx;
+extern Bf16Kernel const bf16_amx;
 #endif
 
 namespace {
 
-enum class Isa { baseline, avx2, avx512 };
+/// Each has what the ones before have.
+enum class Isa { baseline, avx2, avx512, avx512_vnni, avx512_bf16, amx };
+constexpr char const* isa_names[] = {"baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+
+#if defined(TESSERA_WORD_MICRO_KERNELS)
+/// The processor has AMX for bf16 and int8, and the system lets this process use its tiles, whose 8 KB a thread it
+/// saves only for those who ask.
+bool may_use_amx() {
+#if defined(__linux__) && defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned tiles_bf16_int8 = 1u << 24 | 1u << 22 | 1u << 25;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & tiles_bf16_int8) != tiles_bf16_int8) return false;
+  unsigned low = 0, high = 0;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));  // those who have AVX-512 have the instruction
+  constexpr unsigned tile_state = 3u << 17;
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return (low & tile_state) == tile_state && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+bool runs([[maybe_unused]] Isa isa) {
+#if defined(TESSERA_X86_MICRO_KERNELS)
+  switch (isa) {
+    case Isa::baseline:
+      return true;
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::avx512:
+      return __builtin_cpu_supports("avx512f");
+#if defined(TESSERA_WORD_MICRO_KERNELS)
+    case Isa::avx512_vnni:
+      return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni");
+    case Isa::avx512_bf16:
+      return __builtin_cpu_supports("avx512bf16");
+    case Isa::amx:
+      return may_use_amx();
+#endif
+    default:
+      return false;
+  }
+#else
+  return isa == Isa::baseline;
+#endif
+}
 
 Isa detect() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
-  char const* const cap = std::getenv("TESSERA_MAX_ISA");
-  bool const below_avx2 = cap != nullptr && std::strcmp(cap, "baseline") == 0;
-  bool const below_avx512 = below_avx2 || (cap != nullptr && std::strcmp(cap, "avx2") == 0);
   __builtin_cpu_init();
-  if (!below_avx512 && __builtin_cpu_supports("avx512f")) return Isa::avx512;
-  if (!below_avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::avx2;
 #endif
-  return Isa::baseline;
+  char const* const cap = std::getenv("TESSERA_MAX_ISA");
+  Isa best = Isa::baseline;
+  for (int i = 0; i <= static_cast<int>(Isa::amx) && runs(static_cast<Isa>(i)); ++i) {
+    best = static_cast<Isa>(i);
+    if (cap != nullptr && std::strcmp(cap, isa_names[i]) == 0) break;
+  }
+  return best;
 }
 
 Isa isa() {
@@ -41,30 +105,96 @@ Isa isa() {
   return best;
 }
 
+template <class Kernel>
+struct Version {
+  Isa needs;
+  Kernel kernel;
+};
+
+// The tables: a line a version, the better ones further down.
+template <class T>
+constexpr Version<MicroKernel<T>> versions[] = {
+    {Isa::baseline, multiply_panels_baseline},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx2, multiply_panels_avx2},
+    {Isa::avx512, multiply_panels_avx512},
+#endif
+};
+template <class T>
+constexpr Version<StridedKernel<T>> strided_versions[] = {
+    {Isa::baseline, nullptr},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx512, multiply_strided_avx512},
+#endif
+};
+template <>
+constexpr Version<StridedKernel<std::int32_t>> strided_versions<std::int32_t>[] = {{Isa::baseline, nullptr}};
+constexpr Version<Conversions const*> conversion_versions[] = {
+    {Isa::baseline, nullptr},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx512, &conversions_avx512},
+#endif
+};
+template <class Kernel>
+constexpr Version<Kernel const*> word_versions[] = {{Isa::baseline, nullptr}};
+#if defined(TESSERA_WORD_MICRO_KERNELS)
+template <>
+constexpr Version<Bf16Kernel const*> word_versions<Bf16Kernel>[] = {
+    {Isa::baseline, nullptr},
+    {Isa::avx512_bf16, &bf16_avx512_bf16},
+    {Isa::amx, &bf16_amx},
+};
+template <>
+constexpr Version<Int8Kernel const*> word_versions<Int8Kernel>[] = {
+    {Isa::baseline, nullptr},
+    {Isa::avx512_vnni, &int8_avx512_vnni},
+    {Isa::amx, &int8_amx},
+};
+#endif
+
+/// The last one that may run.
+template <class Kernel, std::size_t N>
+Version<Kernel> const& best_of(Version<Kernel> const (&table)[N]) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < N; ++i)
+    if (table[i].needs <= isa()) best = i;
+  return table[best];
+}
+
 }  // namespace
 
 template <class T>
 MicroKernel<T> micro_kernel() {
-#if defined(TESSERA_X86_MICRO_KERNELS)
-  if (isa() == Isa::avx512) return multiply_panels_avx512;
-  if (isa() == Isa::avx2) return multiply_panels_avx2;
-#endif
-  return multiply_panels_baseline;
+  return best_of(versions<T>).kernel;
 }
-
-template MicroKernel<float> micro_kernel<float>();
-template MicroKernel<double> micro_kernel<double>();
-template MicroKernel<std::int32_t> micro_kernel<std::int32_t>();
-
+template <class T>
+StridedKernel<T> strided_kernel() {
+  return best_of(strided_versions<T>).kernel;
+}
+template <class Kernel>
+Kernel const* word_kernel() {
+  return best_of(word_versions<Kernel>).kernel;
+}
+Conversions const* conversions() { return best_of(conversion_versions).kernel; }
+template <class T>
 char const* instruction_set() {
-  switch (isa()) {
-    case Isa::avx512:
-      return "avx512";
-    case Isa::avx2:
-      return "avx2";
-    default:
-      return "baseline";
-  }
+  if constexpr (requires { T::pack_left; })
+    return isa_names[static_cast<int>(best_of(word_versions<T>).needs)];
+  else
+    return isa_names[static_cast<int>(best_of(versions<T>).needs)];
 }
+
+#define TESSERA_MICRO_KERNEL(T)                  \
+  template MicroKernel<T> micro_kernel<T>();     \
+  template StridedKernel<T> strided_kernel<T>(); \
+  template char const* instruction_set<T>();
+TESSERA_MICRO_KERNEL(float)
+TESSERA_MICRO_KERNEL(double)
+TESSERA_MICRO_KERNEL(std::int32_t)
+#define TESSERA_WORD_KERNEL(KERNEL)             \
+  template KERNEL const* word_kernel<KERNEL>(); \
+  template char const* instruction_set<KERNEL>();
+TESSERA_WORD_KERNEL(Bf16Kernel)
+TESSERA_WORD_KERNEL(Int8Kernel)
 
 }  // namespace tessera::detail::openmp

@@ -3,8 +3,10 @@
 #ifndef TESSERA_OPENMP_MICRO_KERNEL_HPP
 #define TESSERA_OPENMP_MICRO_KERNEL_HPP
 
-// The CPU's multiply atom: a panel of rows times a panel of columns. One binary holds a version for every instruction
-// set; the best one the processor has is picked at run time.
+// The CPU's multiply atoms: panels of rows times panels of columns. One binary holds a version for every instruction
+// set; the best one the processor has is picked at run time. docs/adding-a-micro-kernel.md tells how to add one.
+#include <cstdint>
+
 namespace tessera::detail::openmp {
 
 /// Rows of a left panel and columns of a right one. 12 x 2 vectors is what 32 registers of AVX-512 hold beside the
@@ -17,11 +19,77 @@ inline constexpr int panel_cols = 128 / static_cast<int>(sizeof(T));
 template <class T>
 using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add);
 
-/// The best version this processor runs, or the one TESSERA_MAX_ISA (baseline, avx2, avx512) caps it to.
+/// The best version this processor runs, or the one TESSERA_MAX_ISA caps it to.
 template <class T>
 MicroKernel<T> micro_kernel();
 
-/// What micro_kernel chose: "avx512", "avx2" or "baseline".
+/// The same of up to panel_rows rows and panel_cols columns, of factors that lie anywhere: a(i, p) at a[i * a_row + p *
+/// a_k], b(p, j) at b[p * b_k + j]. c has the pitch of a panel; columns from cols on are set to what adds nothing.
+template <class T>
+struct StridedProduct {
+  T const* a;
+  std::int64_t a_row, a_k;
+  T const* b;
+  std::int64_t b_k;
+  T* c;
+  int rows, cols, k;
+  bool add;
+};
+template <class T>
+using StridedKernel = void (*)(StridedProduct<T> const&);
+/// nullptr: no instruction set that runs is good at it, and factors are packed.
+template <class T>
+StridedKernel<T> strided_kernel();
+
+/// Panels of narrow elements, for instructions that multiply words of 32 bits: two neighbours along K of 16 bits, or
+/// four of 8, are a dot product. 32 x 32 is what AMX has tiles for; vectors walk it in pieces. A line is 64 bytes of K.
+inline constexpr int word_panel = 32, line_bytes = 64, line_words = 16, line_panel_bytes = word_panel * line_bytes;
+
+/// Panels times panels, of one tile.
+template <class Sum>
+struct WordProduct {
+  void const *a, *b;              // panels, one behind the other
+  std::int64_t a_panel, b_panel;  // bytes from one to the next
+  Sum* c;                         // [panel of columns][row][word_panel]
+  std::int64_t c_panel;           // elements from one panel of columns to the next
+  int rows, cols, lines;          // that hold something
+  bool add;
+};
+
+/// A micro-kernel for narrow elements and how it wants them packed. Storage is the bits of bf16 (std::uint16_t) or
+/// int8.
+template <class Storage, class Sum>
+struct WordKernel {
+  using Element = Storage;
+  /// n rows of k elements, strides in elements of which one is 1, become a panel [line][word_panel][line_bytes] of a
+  /// left factor, or [line][line_words][word_panel][4] of a right one. What the rows lack, and k of a line, becomes
+  /// zero.
+  using Pack = void (*)(Storage const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, void* to);
+  Pack pack_left, pack_right;
+  void (*multiply)(WordProduct<Sum> const&);
+  double step_clocks;  // of a step of k of a panel times a panel, for those who choose tiles
+};
+using Bf16Kernel = WordKernel<std::uint16_t, float>;
+using Int8Kernel = WordKernel<std::int8_t, std::int32_t>;
+
+/// The best version this processor runs, within the cap; nullptr: it has none, and elements are widened.
+template <class Kernel>
+Kernel const* word_kernel();
+
+/// Contiguous elements between memory and fp32, to the bits as the storage types convert (but for the payload of a NaN
+/// that is widened).
+struct Conversions {
+  using Widen = void (*)(void const* from, int n, float* to);
+  using Round = void (*)(float const* from, int n, void* to);
+  Widen fp16, bf16, e4m3, e5m2;
+  Round to_fp16, to_bf16;
+};
+/// nullptr: no instruction set that runs is faster than what compilers make of the storage types.
+Conversions const* conversions();
+
+/// The instruction set of what micro_kernel<T>() or word_kernel<T>() chose, as TESSERA_MAX_ISA has it: "baseline",
+/// "avx2", "avx512", "avx512_vnni", "avx512_bf16" or "amx".
+template <class T>
 char const* instruction_set();
 
 }  // namespace tessera::detail::openmp

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 #include <tessera/detail/matrix.hpp>
@@ -69,8 +70,60 @@ int transpose_lines([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_
 #endif
 }
 
+Conversions const* best_conversions() {
+  static Conversions const* const best = conversions();
+  return best;
+}
+/// nullptr: there is none, and elements are converted one by one.
+template <class T>
+Conversions::Widen widening() {
+  Conversions const* const c = best_conversions();
+  if constexpr (std::is_same_v<T, fp16_t>) return c != nullptr ? c->fp16 : nullptr;
+  if constexpr (std::is_same_v<T, bf16_t>) return c != nullptr ? c->bf16 : nullptr;
+  if constexpr (std::is_same_v<T, e4m3_t>) return c != nullptr ? c->e4m3 : nullptr;
+  if constexpr (std::is_same_v<T, e5m2_t>) return c != nullptr ? c->e5m2 : nullptr;
+  return nullptr;
+}
+template <class T>
+Conversions::Round rounding() {
+  Conversions const* const c = best_conversions();
+  if constexpr (std::is_same_v<T, fp16_t>) return c != nullptr ? c->to_fp16 : nullptr;
+  if constexpr (std::is_same_v<T, bf16_t>) return c != nullptr ? c->to_bf16 : nullptr;
+  return nullptr;
+}
+
+template <int Width, class T, class Compute>
+void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, Compute* to);
+
+/// The same of elements of which neighbours along an index are neighbours in memory, by way of fp32.
+template <int Width, class T>
+void pack_widened(Conversions::Widen widen, T const* from, std::int64_t row_stride, std::int64_t col_stride, int n,
+                  int k, float* to) {
+  if (row_stride == 1 && n == Width) {
+    for (int c = 0; c < k; ++c) widen(from + c * col_stride, n, to + c * Width);
+    return;
+  }
+  constexpr int together = 64;
+  float buffer[Width * together];
+  if (row_stride == 1) {
+    for (int c = 0; c < k; ++c) {
+      widen(from + c * col_stride, n, buffer);
+      for (int r = 0; r < Width; ++r) to[c * Width + r] = r < n ? buffer[r] : 0;
+    }
+    return;
+  }
+  for (int c0 = 0; c0 < k; c0 += together) {
+    int const columns = std::min(together, k - c0);
+    for (int r = 0; r < n; ++r) widen(from + r * row_stride + c0, columns, buffer + r * together);
+    pack<Width>(buffer, together, 1, n, columns, to + c0 * Width);
+  }
+}
+
 template <int Width, class T, class Compute>
 void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, Compute* to) {
+  if constexpr (std::is_same_v<Compute, float> && sizeof(T) < sizeof(float))
+    if (auto const widen = widening<T>(); widen != nullptr && (row_stride == 1 || col_stride == 1))
+      return pack_widened<Width>(widen, from, row_stride, col_stride, n, k, to);
   if (row_stride == 1 && n == Width) {
     for (int c = 0; c < k; ++c)
       for (int r = 0; r < Width; ++r) to[c * Width + r] = Compute(from[c * col_stride + r]);
@@ -95,7 +148,69 @@ void pack(T const* from, std::int64_t row_stride, std::int64_t col_stride, int n
   }
 }
 
+/// A row of elements as micro-kernels for words have them: int8, or floats of 16 and 8 bits as bf16, without loss.
+void as_words(Scalar, void const* from, std::int64_t stride, int n, std::int8_t* to) {
+  for (int c = 0; c < n; ++c) to[c] = static_cast<std::int8_t const*>(from)[c * stride];
+}
+void as_words(Scalar type, void const* from, std::int64_t stride, int n, std::uint16_t* to) {
+  if (type == Scalar::bf16) {
+    for (int c = 0; c < n; ++c) to[c] = static_cast<std::uint16_t const*>(from)[c * stride];
+    return;
+  }
+  auto const convert = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T const* const row = static_cast<T const*>(from);
+    constexpr int together = 64;
+    float wide[together];
+    auto const widen = widening<T>();
+    auto const round = rounding<bf16_t>();
+    for (int c0 = 0; c0 < n; c0 += together) {
+      int const columns = std::min(together, n - c0);
+      if (stride == 1 && widen != nullptr)
+        widen(row + c0, columns, wide);
+      else
+        for (int c = 0; c < columns; ++c) wide[c] = float(row[(c0 + c) * stride]);
+      if (round != nullptr)
+        round(wide, columns, to + c0);
+      else
+        for (int c = 0; c < columns; ++c) to[c0 + c] = bf16_t(wide[c]).bits();
+    }
+  };
+  if (type == Scalar::e4m3)
+    convert(ScalarTag<e4m3_t>{});
+  else
+    convert(ScalarTag<e5m2_t>{});
+}
+
 }  // namespace
+
+template <class Kernel>
+void pack_words(Kernel const& kernel, bool left, Scalar type, void const* from, std::int64_t row_stride,
+                std::int64_t col_stride, int n, int k, void* to) {
+  using Storage = typename Kernel::Element;
+  auto const pack = left ? kernel.pack_left : kernel.pack_right;
+  bool const as_it_is = type == (std::is_same_v<Storage, std::int8_t> ? Scalar::int8 : Scalar::bf16);
+  if (as_it_is && (row_stride == 1 || col_stride == 1))
+    return pack(static_cast<Storage const*>(from), row_stride, col_stride, n, k, to);
+  // By way of a few lines, contiguous along the index that is, else along K.
+  constexpr int a_line = line_bytes / static_cast<int>(sizeof(Storage)), together = 4 * a_line;
+  Storage words[word_panel * together];
+  auto const at = [&](std::int64_t row, std::int64_t col) {
+    return static_cast<char const*>(from) +
+           (row * row_stride + col * col_stride) * static_cast<std::int64_t>(size_of(type));
+  };
+  for (int k0 = 0; k0 < k; k0 += together) {
+    int const columns = std::min(together, k - k0);
+    char* const lines = static_cast<char*>(to) + k0 / a_line * line_panel_bytes;
+    if (row_stride == 1) {
+      for (int c = 0; c < columns; ++c) as_words(type, at(0, k0 + c), 1, n, words + c * word_panel);
+      pack(words, 1, word_panel, n, columns, lines);
+    } else {
+      for (int r = 0; r < n; ++r) as_words(type, at(r, k0), col_stride, columns, words + r * together);
+      pack(words, together, 1, n, columns, lines);
+    }
+  }
+}
 
 template <class Compute, int Width>
 void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
@@ -105,24 +220,61 @@ void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int
   });
 }
 
+template <class Compute, int Width>
+void pack_panels_across(Compute const* from, std::int64_t col_stride, int n, int k, Compute* to, std::int64_t panel) {
+  constexpr int ahead = 8, line = 64 / static_cast<int>(sizeof(Compute));  // columns that are on their way
+  int const whole = n / Width, rest = n - whole * Width;
+  for (int c = 0; c < k; ++c) {
+    Compute const* const column = from + c * col_stride;
+    if (c + ahead < k)
+      for (int r = 0; r < n; r += line) __builtin_prefetch(column + ahead * col_stride + r);
+    Compute* const at = to + c * Width;
+    for (int p = 0; p < whole; ++p)
+      for (int r = 0; r < Width; ++r) at[p * panel + r] = column[p * Width + r];
+    if (rest > 0)
+      for (int r = 0; r < Width; ++r) at[whole * panel + r] = r < rest ? column[whole * Width + r] : Compute(0);
+  }
+}
+
 template <class Compute>
-void store_row(Scalar type, Compute const* row, int n, void* to, std::int64_t stride) {
+void store_panel(Scalar type, Compute const* from, int pitch, int rows, int n, void* to, std::int64_t row_stride,
+                 std::int64_t col_stride) {
   visit_scalar<Compute>(type, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T* const line = static_cast<T*>(to);
-    if (stride == 1)
-      for (int c = 0; c < n; ++c) line[c] = T(row[c]);
-    else
-      for (int c = 0; c < n; ++c) line[c * stride] = T(row[c]);
+    T* const c = static_cast<T*>(to);
+    if (col_stride != 1) {  // down the columns, of which neighbours often are neighbours in memory
+      for (int j = 0; j < n; ++j)
+        for (int i = 0; i < rows; ++i) c[i * row_stride + j * col_stride] = T(from[i * pitch + j]);
+      return;
+    }
+    if constexpr (std::is_same_v<Compute, float> && sizeof(T) < sizeof(Compute))
+      if (auto const round = rounding<T>(); round != nullptr) {
+        for (int i = 0; i < rows; ++i) round(from + i * pitch, n, c + i * row_stride);
+        return;
+      }
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < n; ++j) c[i * row_stride + j] = T(from[i * pitch + j]);
   });
 }
 
+#define TESSERA_PANELS_ACROSS(COMPUTE, WIDTH) \
+  template void pack_panels_across<COMPUTE, WIDTH>(COMPUTE const*, std::int64_t, int, int, COMPUTE*, std::int64_t);
 #define TESSERA_PANELS(COMPUTE)                                                                                       \
   template void pack_panel<COMPUTE, 1>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*);          \
   template void pack_panel<COMPUTE, panel_rows>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*); \
   template void pack_panel<COMPUTE, panel_cols<COMPUTE>>(Scalar, void const*, std::int64_t, std::int64_t, int, int,   \
                                                          COMPUTE*);                                                   \
-  template void store_row(Scalar, COMPUTE const*, int, void*, std::int64_t);
+  template void store_panel(Scalar, COMPUTE const*, int, int, int, void*, std::int64_t, std::int64_t);
+#define TESSERA_PACK_WORDS(KERNEL) \
+  template void pack_words(KERNEL const&, bool, Scalar, void const*, std::int64_t, std::int64_t, int, int, void*);
+TESSERA_PACK_WORDS(Bf16Kernel)
+TESSERA_PACK_WORDS(Int8Kernel)
+TESSERA_PANELS_ACROSS(float, panel_rows)
+TESSERA_PANELS_ACROSS(float, panel_cols<float>)
+TESSERA_PANELS_ACROSS(double, panel_rows)
+TESSERA_PANELS_ACROSS(double, panel_cols<double>)
+TESSERA_PANELS_ACROSS(std::int32_t, panel_rows)
+TESSERA_PANELS_ACROSS(std::int32_t, panel_cols<std::int32_t>)
 TESSERA_PANELS(float)
 TESSERA_PANELS(double)
 TESSERA_PANELS(std::int32_t)

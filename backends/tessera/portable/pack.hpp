@@ -5,6 +5,7 @@
 
 #include <Kokkos_Macros.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -48,6 +49,7 @@ constexpr int common_pack_size() {
 /// A number as a type. The one of the standard library converts in a function that is not marked for devices.
 template <int I>
 struct Constant {
+  static constexpr int value = I;
   KOKKOS_INLINE_FUNCTION constexpr operator int() const { return I; }
 };
 
@@ -69,6 +71,16 @@ template <int N, class T>
 KOKKOS_INLINE_FUNCTION void store_pack(T* to, Pack<T, N> const& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
+
+/// The bytes of a pack as words: what is loaded on one of several paths stays in registers as it came.
+template <class T, int N>
+struct alignas(pack_alignment<T, N>()) PackBits {
+  using Word = std::conditional_t<N * sizeof(T) % 4 == 0, std::uint32_t, unsigned char>;
+  static constexpr int words = static_cast<int>(N * sizeof(T) / sizeof(Word));
+  Word word[words];  // (words)
+
+  KOKKOS_INLINE_FUNCTION Pack<T, N> pack() const { return __builtin_bit_cast(Pack<T, N>, *this); }
+};
 
 }  // namespace tessera::detail
 

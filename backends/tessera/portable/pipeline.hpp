@@ -12,7 +12,7 @@ namespace tessera::detail::portable {
 template <class Kernel, class Atoms, class Stage>
 struct Stream {
   Kernel const& kernel;
-  typename Kernel::Tile tile;
+  typename Kernel::Tile const& tile;
   typename Atoms::Math const& math;
   Stage* stage;
   int step = 0;
@@ -33,6 +33,7 @@ struct Pipeline;
 template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   Kernel kernel;
+  int tiles_a_team = 1, count = 0;  // of a host's, where tiles are small: `count` in all
 
   static constexpr std::size_t scratch_bytes = (aligned(sizeof(Stage)) + ... + 0) + Kernel::Held::scratch_bytes + 128;
 
@@ -41,6 +42,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (CountsTilesInPlace<Kernel> && !Machine<typename Atoms::Space>::is_host) {
       auto const tiles = static_cast<int>(kernel.tiles());
       for (int t = team.league_rank(); t < tiles; t += team.league_size()) one_tile(team, scratch, t);
+    } else if constexpr (Machine<typename Atoms::Space>::is_host) {
+      int const first = team.league_rank() * tiles_a_team;
+      for (int t = first; t < count && t - first < tiles_a_team; ++t) one_tile(team, scratch, t);
     } else {
       one_tile(team, scratch, team.league_rank());
     }
@@ -49,15 +53,23 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
  private:
   KOKKOS_FORCEINLINE_FUNCTION void one_tile(TeamMember<typename Atoms::Space> const& team, char* scratch, int t) const {
     typename Atoms::Math math{team, Threads<typename Atoms::Space>(team).index, scratch};
-    run(math, kernel.tile(t),
-        Stream<Kernel, Atoms, Stage>{kernel, {}, math, static_cast<Stage*>(math.take(aligned(sizeof(Stage))))}...);
+    typename Kernel::Tile const tile = kernel.tile(t);
+    run(math, tile,
+        Stream<Kernel, Atoms, Stage>{kernel, tile, math, static_cast<Stage*>(math.take(aligned(sizeof(Stage))))}...);
   }
   template <class Math, class... S>
-  KOKKOS_FUNCTION void run(Math& math, typename Kernel::Tile tile, S... streams) const {
-    ((streams.tile = tile), ...);
+  KOKKOS_FORCEINLINE_FUNCTION void run(Math& math, typename Kernel::Tile const& tile, S&&... streams) const {
     kernel.body(math, tile, streams...);
   }
 };
+
+/// Tiles that a team of a host works on one after the other: so many that handing out the next takes little of the
+/// time, and so few that the cores are done at about the same time.
+inline int tiles_together(std::int64_t tiles, double operations, int cores) {
+  constexpr double worth_handing_out = 2e5;
+  double const by_work = worth_handing_out * static_cast<double>(tiles) / operations;
+  return static_cast<int>(std::fmin(std::fmax(by_work, 1), std::fmax(static_cast<double>(tiles) / cores / 8, 1)));
+}
 
 template <class Atoms, class Exec, TileKernel Kernel>
 void run(char const* label, Exec const& exec, Kernel const& kernel) {
@@ -69,7 +81,14 @@ void run(char const* label, Exec const& exec, Kernel const& kernel) {
     teams = std::int64_t(Machine<Exec>::concurrency(exec)) * Atoms::teams_at_once;
   else
     teams = kernel.tiles();
-  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, P::scratch_bytes, P{kernel}, operations);
+  P pipeline{kernel};
+  if constexpr (Machine<Exec>::is_host) {
+    check_tiles(label, teams);
+    pipeline.count = static_cast<int>(teams);
+    pipeline.tiles_a_team = tiles_together(teams, operations, Machine<Exec>::concurrency(exec));
+    teams = (teams + pipeline.tiles_a_team - 1) / pipeline.tiles_a_team;
+  }
+  launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, P::scratch_bytes, pipeline, operations);
 }
 
 }  // namespace tessera::detail::portable

@@ -4,10 +4,12 @@
 #define TESSERA_CAST_CONVERT_HPP
 
 #include <Kokkos_Macros.hpp>
+#include <tessera/pack_conversion.hpp>
 #include <tessera/types.hpp>
 #include <type_traits>
 
-// One element of a cast. The same integer arithmetic on every backend, hence the same bits.
+// One element of a cast by integer arithmetic, the same on every backend, and a pack of them by the machine's own
+// instructions where they give the same bits.
 namespace tessera::detail {
 
 /// The type in which a value of `In` is exact and from which `Out` is reached with one rounding.
@@ -45,6 +47,41 @@ KOKKOS_INLINE_FUNCTION constexpr Out convert(In value, typename FloatFormat<Out>
   else
     exact = widen_bits<Through, In>(pattern_of(value));
   return from_pattern<Out>(round_bits<Out>(exact, overflow));
+}
+
+/// All elements of a pack, by the machine's instructions where there are any: the same bits.
+template <class Out, class In, int N>
+KOKKOS_FORCEINLINE_FUNCTION Pack<Out, N> convert_pack(Pack<In, N> const& x, bool saturate) {
+  if constexpr (!std::is_floating_point_v<Out> && !std::is_same_v<In, double>) {
+    constexpr float largest = widen_bits<float, Out>(FloatFormat<Out>::max_bits);
+    Pack<float, N> exact;
+    if constexpr (std::is_same_v<In, float>)
+      exact = x;
+    else
+      exact = widened_pack(x);
+    if (saturate)
+      unroll<N>([&](auto i) {  // NaN stays
+        exact[i] = exact[i] > largest ? largest : exact[i];
+        exact[i] = exact[i] < -largest ? -largest : exact[i];
+      });
+    return rounded_pack<Out>(exact);
+  } else if constexpr (std::is_same_v<Out, float> && !std::is_floating_point_v<In>) {
+    constexpr float infinity = widen_bits<float, bf16_t>(FloatFormat<bf16_t>::last_bits);
+    constexpr float largest = from_pattern<float>(FloatFormat<float>::max_bits);
+    constexpr float nan = from_pattern<float>(FloatFormat<float>::nan_bits);
+    Pack<float, N> y = widened_pack(x);
+    if (saturate)
+      unroll<N>([&](auto i) {
+        y[i] = y[i] == infinity ? largest : y[i];
+        y[i] = y[i] == -infinity ? -largest : y[i];
+      });
+    unroll<N>([&](auto i) { y[i] = y[i] == y[i] ? y[i] : nan; });
+    return y;
+  } else {
+    Pack<Out, N> y;
+    unroll<N>([&](auto i) { y[i] = convert<Out>(x[i], cast_overflow<Out>(saturate)); });
+    return y;
+  }
 }
 
 }  // namespace tessera::detail

@@ -10,60 +10,106 @@
 #include <tessera/cast/strips.hpp>
 #include <tessera/element/dimensions.hpp>
 #include <tessera/launch.hpp>
+#include <tessera/pack_conversion.hpp>
 #include <tessera/portable/pack.hpp>
+#include <tessera/unroll.hpp>
 #include <type_traits>
 
 namespace tessera::detail {
 
-/// Is the address fit for a vector access to N elements?
-template <int N, class T>
-KOKKOS_INLINE_FUNCTION bool pack_aligned(T const* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % pack_alignment<T, N>() == 0;
-}
-
-/// A thread makes one 16-byte access to the wider of the two types.
-template <class Out, class In>
+/// A thread has a few 16-byte accesses to the wider of the two types under way.
+template <class Exec, class Out, class In>
 struct CastKernel {
   static constexpr int width = common_pack_size<Out, In>();
+  static constexpr int threads = 128, in_flight = 2;  // as in PackTransform
+  static constexpr bool starts_early = true;
+  using Places = PackPlaces<2, width>;
 
   Out* out;
   In const* in;
-  typename FloatFormat<Out>::bits_type overflow;
-  bool consecutive;  // the innermost stride of both operands is 1
-  PackSpace<2, width> space;
+  bool saturate;
+  bool vector;            // places are right, and full packs lie at aligned addresses; otherwise:
+  PackSpace<2, 1> space;  // single elements
+  Places places;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t pack) const {
-    auto const at = space.place(pack);
-    Out* const to = out + at.offset[0];
-    In const* const from = in + at.offset[1];
-    if (!consecutive) {
-      std::int64_t const step = space.stride[0][0], in_step = space.stride[1][0];
-      for (int i = at.low; i < at.high; ++i) to[i * step] = convert<Out>(from[i * in_step], overflow);
-      return;
+  std::int64_t teams() const {
+    std::int64_t const all = vector ? places.packs : space.packs;
+    return (all + threads * in_flight - 1) / (threads * in_flight);
+  }
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    std::int64_t const first = std::int64_t{team.league_rank()} * (threads * in_flight) + thread_of<Exec>(team);
+    wait_for_kernels_before<Exec>();
+    if (vector && places.even())
+      packs(static_cast<int>(first));
+    else if (vector)
+      ragged_packs(static_cast<int>(first));
+    else
+      elements(first);
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION Out* to(std::int64_t offset) const {
+    return reinterpret_cast<Out*>(reinterpret_cast<char*>(out) + offset);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION In const* from(std::int64_t offset) const {
+    return reinterpret_cast<In const*>(reinterpret_cast<char const*>(in) + offset);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Out converted(In x) const { return convert<Out>(x, cast_overflow<Out>(saturate)); }
+
+  KOKKOS_FORCEINLINE_FUNCTION void packs(int first) const {
+    Pack<In, width> x[in_flight];  // (in_flight, width)
+    typename Places::Place at[in_flight];
+    unroll<in_flight>([&](auto u) {
+      if (places.packs - first <= u * threads) return;
+      at[u] = places.even_place(first + u * threads);
+      x[u] = load_pack<width>(from(at[u].offset[1]));
+    });
+    unroll<in_flight>([&](auto u) {
+      if (places.packs - first > u * threads) store_pack<width>(to(at[u].offset[0]), convert_pack<Out>(x[u], saturate));
+    });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void ragged_packs(int first) const {
+    TESSERA_ROLLED
+    for (int u = 0; u < in_flight && places.packs - first > u * threads; ++u) {
+      auto const at = places.place(first + u * threads);
+      Out* const y = to(at.offset[0]);
+      In const* const x = from(at.offset[1]);
+      if (at.full()) {
+        store_pack<width>(y, convert_pack<Out>(load_pack<width>(x), saturate));
+        continue;
+      }
+      TESSERA_ROLLED
+      for (int i = at.low; i < at.high; ++i) y[i] = converted(x[i]);
     }
-    if (at.full() && pack_aligned<width>(to) && pack_aligned<width>(from)) {
-      auto const x = load_pack<width>(from);  // (width)
-      Pack<Out, width> y;                     // (width)
-      for (int i = 0; i < width; ++i) y[i] = convert<Out>(x[i], overflow);
-      store_pack<width>(to, y);
-      return;
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void elements(std::int64_t first) const {
+    TESSERA_ROLLED
+    for (int u = 0; u < in_flight && space.packs - first > u * threads; ++u) {
+      auto const at = space.place(first + u * threads);
+      out[at.offset[0]] = converted(in[at.offset[1]]);
     }
-    for (int i = at.low; i < at.high; ++i) to[i] = convert<Out>(from[i], overflow);
   }
 };
 
 template <class Out, class In, class Exec>
 void launch_cast(Exec const& exec, CastProblem const& problem, Dimensions<2> const& dims) {
-  using Kernel = CastKernel<Out, In>;
-  auto* const out = static_cast<Out*>(problem.out);
-  bool const consecutive = dims.stride[0][0] == 1 && dims.stride[1][0] == 1;
-  // Packs start where stores are aligned; where the loads are not, or rows differ, an element at a time is right.
-  auto const position = reinterpret_cast<std::uintptr_t>(out) / sizeof(Out);
-  int const head = consecutive ? static_cast<int>(position % Kernel::width) : 0;
-  PackSpace<2, Kernel::width> const space(dims, head);
-  for_each_index(
-      "tessera::cast", exec, space.packs,
-      Kernel{out, static_cast<In const*>(problem.in), cast_overflow<Out>(problem.saturate), consecutive, space});
+  using Kernel = CastKernel<Exec, Out, In>;
+  Kernel kernel{
+      static_cast<Out*>(problem.out), static_cast<In const*>(problem.in), problem.saturate, false, {dims, 0}, {}};
+  bool vector = dims.stride[0][0] == 1 && dims.stride[1][0] == 1;
+  for (int d = 1; d < dims.rank; ++d)
+    vector = vector && dims.stride[0][d] % Kernel::width == 0 && dims.stride[1][d] % Kernel::width == 0;
+  // Packs start where stores are aligned; the loads must be so there, too.
+  auto const position = [](void const* data, std::size_t size) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / size % Kernel::width);
+  };
+  int const head = position(problem.out, sizeof(Out));
+  if (vector && position(problem.in, sizeof(In)) == head)
+    kernel.places = {dims, head, {int{sizeof(Out)}, int{sizeof(In)}}, kernel.vector};
+  launch<Kernel::threads>("tessera::cast", exec, kernel.teams(), 0, kernel);
 }
 
 /// Calls f with std::type_identity of the floating-point type of that name.

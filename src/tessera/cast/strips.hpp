@@ -9,6 +9,7 @@
 
 #include <tessera/cast/convert.hpp>
 #include <tessera/element/dimensions.hpp>
+#include <tessera/vector_units.hpp>
 
 // Casts on a CPU: strips are widened into an array in the first-level cache and rounded from there. Both halves are
 // behind pointers, so that there is one loop for each type and not one for each pair of types. Where one of the two
@@ -22,7 +23,8 @@ using WriteStrip = void (*)(Through const* from, int n, void* to, std::int64_t a
 
 /// to[i] = element at + i * by of `from`.
 template <class Through, class In>
-void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, Through* KOKKOS_RESTRICT to) {
+TESSERA_FOR_VECTOR_UNITS void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n,
+                                              Through* KOKKOS_RESTRICT to) {
   In const* const from = static_cast<In const*>(data) + at;
   auto const widened = [](In x) {
     if constexpr (std::is_same_v<In, Through>)
@@ -39,7 +41,7 @@ void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, 
 /// Is there an element among `n` that a cast to a wider type does not keep as widening gives it: NaN, which becomes
 /// canonical, or infinity to be saturated?
 template <class In, bool Saturate>
-bool any_special(In const* from, int n) {
+TESSERA_FOR_VECTOR_UNITS bool any_special(In const* from, int n) {
   using Format = FloatFormat<In>;
   int special = 0;
   for (int i = 0; i < n; ++i)
@@ -49,7 +51,8 @@ bool any_special(In const* from, int n) {
 
 /// to[i] = element at + i * by of `data`, as a cast to Through leaves it.
 template <class Through, class In, bool Saturate>
-void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, Through* KOKKOS_RESTRICT to) {
+TESSERA_FOR_VECTOR_UNITS void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n,
+                                               Through* KOKKOS_RESTRICT to) {
   In const* const from = static_cast<In const*>(data) + at;
   constexpr auto overflow = cast_overflow<Through>(Saturate);
   // Nearly always there is none, and looking costs less than selecting.
@@ -61,7 +64,8 @@ void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n,
 
 /// Element at + i * by of `data` becomes from[i], rounded.
 template <class Through, class Out, bool Saturate>
-void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, void* data, std::int64_t at, std::int64_t by) {
+TESSERA_FOR_VECTOR_UNITS void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, void* data, std::int64_t at,
+                                               std::int64_t by) {
   Out* const to = static_cast<Out*>(data) + at;
   constexpr auto overflow = cast_overflow<Out>(Saturate);
   if (by == 1)

@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include <tessera/pack_conversion.hpp>
 #include <tessera/types.hpp>
 
 // Between the types that are stored and the types that are computed with.
@@ -76,6 +77,28 @@ KOKKOS_INLINE_FUNCTION To round_to(From x) {
     return To(static_cast<double>(x));
   else
     return static_cast<To>(x);
+}
+
+/// Both for whole packs.
+template <class R, class T, int N>
+KOKKOS_FORCEINLINE_FUNCTION Pack<Widened<R, T>, N> widen_pack(Pack<T, N> const& x) {
+  if constexpr (narrow_type<T> && std::is_same_v<R, float>) {
+    return widened_pack(x);
+  } else {
+    Pack<Widened<R, T>, N> y;
+    unroll<N>([&](auto i) { y[i] = widen<R>(x[i]); });
+    return y;
+  }
+}
+template <class To, class From, int N>
+KOKKOS_FORCEINLINE_FUNCTION Pack<To, N> round_pack(Pack<From, N> const& x) {
+  if constexpr (narrow_type<To> && std::is_same_v<From, float>) {
+    return rounded_pack<To>(x);
+  } else {
+    Pack<To, N> y;
+    unroll<N>([&](auto i) { y[i] = round_to<To>(x[i]); });
+    return y;
+  }
 }
 
 /// The same with the largest finite number of a 16- or 8-bit type instead of overflow.

@@ -11,6 +11,7 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/divisor.hpp>
+#include <tessera/unroll.hpp>
 
 // The loop nest that several operands share, turned on the host into the fewest and longest loops.
 namespace tessera::detail {
@@ -104,18 +105,103 @@ struct PackSpace {
 
   KOKKOS_INLINE_FUNCTION Place place(std::int64_t pack) const {
     Place at;
-    for (int o = 0; o < Operands; ++o) at.offset[o] = 0;
-    std::int64_t left = pack, first = 0;
-    for (int d = 0; d < rank; ++d) {
+    std::int64_t left = 0, column = pack;
+    if (rank > 1) {
+      left = count[0].quotient(pack, small);
+      column -= left * count[0].by;
+    }
+    std::int64_t const first = column * Width - head;
+    for (int o = 0; o < Operands; ++o) at.offset[o] = first * stride[o][0];
+    TESSERA_ROLLED
+    for (int d = 1; d < rank; ++d) {
       // The outermost loop takes what is left.
       std::int64_t const above = d + 1 < rank ? count[d].quotient(left, small) : 0;
-      std::int64_t step = left - above * count[d].by;
-      if (d == 0) step = first = step * Width - head;
+      std::int64_t const step = left - above * count[d].by;
       for (int o = 0; o < Operands; ++o) at.offset[o] += step * stride[o][d];
       left = above;
     }
     at.low = first < 0 ? static_cast<int>(-first) : 0;
     at.high = inner - first < Width ? static_cast<int>(inner - first) : Width;
+    return at;
+  }
+};
+
+/// The same for machines that compute addresses beside the work: places are found in 32 bits and told in bytes. A pack
+/// lies `begin` bytes and a number of steps from each operand's data; the linear index is an operand of 1-byte
+/// elements.
+template <int Operands, int Width>
+struct PackPlaces {
+  int rank = 0, packs = 0;
+  int head = 0, tail = 0;  // elements of a row's first pack that lie before it, and of its last pack up to its end
+  Divisor count[max_dimensions];  // packs in a row, then steps of the other loops
+  std::int64_t begin[Operands] = {};
+  int step[Operands][max_dimensions] = {};  // bytes, of loop 0 from a pack to the next
+  int element[Operands] = {};               // bytes between the elements of a pack
+
+  struct Place {
+    std::int64_t offset[Operands];  // bytes
+    int low, high;                  // the elements [low, high) exist
+    KOKKOS_INLINE_FUNCTION bool full() const { return high - low == Width; }
+  };
+
+  PackPlaces() = default;
+  /// `fits` becomes false where 32 bits do not suffice.
+  PackPlaces(Dimensions<Operands> const& dims, int misaligned, int const (&bytes)[Operands], bool& fits)
+      : rank(dims.rank), head(misaligned) {
+    std::int64_t const row = (dims.extent[0] + head + Width - 1) / Width;
+    std::int64_t all = row;
+    tail = static_cast<int>(dims.extent[0] + head - (row - 1) * Width);
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    fits = true;
+    for (int d = 0; d < rank; ++d) {
+      count[d] = Divisor(d == 0 ? row : dims.extent[d]);
+      if (d > 0) all *= dims.extent[d];
+      for (int o = 0; o < Operands; ++o) {
+        std::int64_t const bytes_on = dims.stride[o][d] * bytes[o] * (d == 0 ? Width : 1);
+        fits = fits && bytes_on <= most;
+        step[o][d] = static_cast<int>(bytes_on);
+      }
+    }
+    for (int o = 0; o < Operands; ++o) {
+      element[o] = step[o][0] / Width;
+      begin[o] = -std::int64_t{head} * element[o];
+    }
+    fits = fits && all <= most;
+    packs = static_cast<int>(all);
+  }
+  /// Every pack is full and found in two loops.
+  KOKKOS_INLINE_FUNCTION bool even() const { return head == 0 && tail == Width && rank <= 2; }
+
+  /// The place of a pack where all are `even`.
+  KOKKOS_FORCEINLINE_FUNCTION Place even_place(int pack) const {
+    Place at;
+    int const row = pack / count[0], column = pack - row * static_cast<int>(count[0]);
+    for (int o = 0; o < Operands; ++o)
+      at.offset[o] = std::int64_t{row} * step[o][1] + std::int64_t{column} * step[o][0];
+    at.low = 0;
+    at.high = Width;
+    return at;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Place place(int pack) const {
+    Place at;
+    int column = pack, row = 0;
+    if (rank > 1) {
+      row = pack / count[0];
+      column -= row * static_cast<int>(count[0]);
+    }
+    for (int o = 0; o < Operands; ++o) at.offset[o] = begin[o] + std::int64_t{column} * step[o][0];
+    if (rank == 2)
+      for (int o = 0; o < Operands; ++o) at.offset[o] += std::int64_t{row} * step[o][1];
+    TESSERA_ROLLED
+    for (int d = 1; rank > 2 && d < rank; ++d) {
+      // The outermost loop takes what is left.
+      int const above = d + 1 < rank ? row / count[d] : 0;
+      int const by = row - above * static_cast<int>(count[d]);
+      for (int o = 0; o < Operands; ++o) at.offset[o] += std::int64_t{by} * step[o][d];
+      row = above;
+    }
+    at.low = column == 0 ? head : 0;
+    at.high = column + 1 == static_cast<int>(count[0]) ? tail : Width;
     return at;
   }
 };

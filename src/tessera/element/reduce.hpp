@@ -11,8 +11,10 @@
 #include <tessera/element/dimensions.hpp>
 #include <tessera/element/reduce_problem.hpp>
 #include <tessera/element/strip.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
+#include <tessera/vector_units.hpp>
 
 // Two directions. ReduceAlong: the reduced elements are the neighbours in memory (a row), packs lie along them and
 // several threads share an output. ReduceAcross: the outputs are the neighbours (columns), a pack holds one element of
@@ -22,27 +24,32 @@ namespace tessera::detail {
 
 // ---- what is accumulated
 
+/// first(x) is what one element gives, take(value, x) what it makes of a value.
 template <class T>
 struct Sum {
   static constexpr T identity = 0;
+  KOKKOS_INLINE_FUNCTION static T first(T x) { return x; }
   KOKKOS_INLINE_FUNCTION static T take(T sum, T x) { return sum + x; }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return a + b; }
 };
 template <class T>
 struct Largest {
   static constexpr T identity = -std::numeric_limits<T>::infinity();
-  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return x > largest || x != x ? x : largest; }
+  KOKKOS_INLINE_FUNCTION static T first(T x) { return x; }
+  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return larger_or_nan(largest, x); }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return take(a, b); }
 };
 template <class T>
 struct LargestMagnitude {
   static constexpr T identity = 0;
-  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, x < 0 ? -x : x); }
+  KOKKOS_INLINE_FUNCTION static T first(T x) { return Kokkos::abs(x); }
+  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, first(x)); }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
 };
 template <class T>
 struct SumOfSquares {
   static constexpr T identity = 0;
+  KOKKOS_INLINE_FUNCTION static T first(T x) { return x * x; }
   KOKKOS_INLINE_FUNCTION static T take(T sum, T x) { return sum + x * x; }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return a + b; }
 };
@@ -100,26 +107,15 @@ enum class StepKind { sum, largest, largest_magnitude, sum_of_squares };
 /// How a team's threads and the teams share the work.
 struct ReduceShape {
   static constexpr int threads = 256;
-  int lanes = 1;                     // threads that share an output, a power of two
-  int outputs = 1;                   // outputs (or packs of them) of a team at a time; lanes * outputs <= threads
-  int rounds = 1;                    // times a team does so
-  std::int64_t groups = 0;           // teams that cover all the outputs
+  int lanes = 1;            // threads that share an output, a power of two
+  int outputs = 1;          // outputs (or packs of them) of a team at a time; lanes * outputs <= threads
+  int rounds = 1;           // times a team does so
+  std::int64_t groups = 0;  // teams that cover all the outputs
+  Divisor by_lanes, by_outputs, by_groups;
   std::int64_t parts = 1;            // teams that share a group's reduction
   std::int64_t part_steps = 0;       // packs or elements of the reduction in a part
   std::int64_t output_of_parts = 0;  // distance between the results of two parts
 };
-
-/// f(thread) on every thread of the team.
-template <class Exec, class F>
-KOKKOS_INLINE_FUNCTION void each_thread(TeamMember<Exec> const& team, F const& f) {
-  constexpr int lanes = Machine<Exec>::lanes;
-  if constexpr (lanes == 1) {
-    f(team.team_rank());
-  } else {
-    int const first = team.team_rank() * lanes;
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, lanes), [&](int lane) { f(first + lane); });
-  }
-}
 
 /// Elements of a pack: a vector access, or what keeps the vector units of a core busy.
 template <class Exec, class In>
@@ -153,250 +149,288 @@ struct ReduceData {
   std::int64_t steps, stride;  // across: the reduced elements
   ReadElements<A> read;        // on a CPU
 
-  /// What a team shares: (threads) values along rows, (width, threads) across them; nothing on a core.
+  static constexpr int across_pitch = ReduceShape::threads + 4;  // without conflicts of banks by rows and by columns
+
+  /// What a team shares: (threads) values along rows, (width, across_pitch) across them; nothing on a core.
   KOKKOS_FUNCTION std::size_t scratch() const {
-    return Machine<Exec>::lanes == 1 ? 0 : ReduceShape::threads * (is_along ? 1 : width) * sizeof(A);
+    return Machine<Exec>::lanes == 1 ? 0 : (is_along ? ReduceShape::threads : width * across_pitch) * sizeof(A);
   }
   KOKKOS_INLINE_FUNCTION A* shared(TeamMember<Exec> const& team) const {
     return static_cast<A*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch())));
   }
 };
 
-/// Width accumulators of one thread: registers where a thread is a lane, a strip of the first-level cache that loops
-/// vectorise over where it is a core.
+/// Width accumulators of a core: a strip of the first-level cache that loops vectorise over.
 template <class Exec, class In, template <class> class Step, class A>
 struct Accumulators {
-  static constexpr bool is_core = Machine<Exec>::lanes == 1;
   static constexpr int width = reduce_width<Exec, In>;
-  static constexpr int in_flight = 4;
 
   A value[width];  // (width)
 
   KOKKOS_INLINE_FUNCTION Accumulators() {
     for (int j = 0; j < width; ++j) value[j] = Step<A>::identity;
   }
-  KOKKOS_INLINE_FUNCTION void take_pack(Pack<In, width> const& x) {
-    unroll<width>([&](auto j) { value[j] = Step<A>::take(value[j], static_cast<A>(x[j])); });
-  }
   /// Elements [low, high) of a pack that starts at `from`.
   KOKKOS_INLINE_FUNCTION void take(ReduceData<Exec, In, A> const& data, In const* from, std::int64_t by, int low,
                                    int high) {
-    if constexpr (is_core) {
-      A strip[width];  // (width)
-      data.read(from + low * by, by, high - low, strip);
-      for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], strip[j - low]);
-    } else if (data.vector && high - low == width) {
-      take_pack(load_pack<width>(from));
-    } else {
-      unroll<width>([&](auto j) {
-        if (j >= low && j < high) value[j] = Step<A>::take(value[j], static_cast<A>(from[j * by]));
-      });
-    }
-  }
-  /// Whole aligned packs at from + i by for i = first, first + step, ... while i < end, several in flight; returns the
-  /// first i not taken.
-  KOKKOS_INLINE_FUNCTION std::int64_t take_many(In const* from, std::int64_t by, std::int64_t first, std::int64_t step,
-                                                std::int64_t end) {
-    std::int64_t i = first;
-    if constexpr (!is_core) {
-      for (; i + (in_flight - 1) * step < end; i += in_flight * step) {
-        Pack<In, width> x[in_flight];
-        unroll<in_flight>([&](auto u) { x[u] = load_pack<width>(from + (i + u * step) * by); });
-        unroll<in_flight>([&](auto u) { take_pack(x[u]); });
-      }
-    }
-    return i;
+    A strip[width];  // (width)
+    data.read(from + low * by, by, high - low, strip);
+    for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], strip[j - low]);
   }
   /// All into one, in halves.
   KOKKOS_INLINE_FUNCTION A fold() {
     static_assert(is_power_of_two(width));
-    if constexpr (is_core) {
-      for (int half = width / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; ++j) value[j] = Step<A>::combine(value[j], value[j + half]);
-    } else {
-      fold_registers<width / 2>();
-    }
+    for (int half = width / 2; half > 0; half /= 2)
+      for (int j = 0; j < half; ++j) value[j] = Step<A>::combine(value[j], value[j + half]);
     return value[0];
-  }
-
- private:
-  template <int Half>
-  KOKKOS_INLINE_FUNCTION void fold_registers() {
-    if constexpr (Half > 0) {
-      unroll<Half>([&](auto j) { value[j] = Step<A>::combine(value[j], value[j + Half]); });
-      fold_registers<Half / 2>();
-    }
   }
 };
 
-/// Reductions along rows.
+/// Reductions along rows by a core.
 template <class Exec, class In, template <class> class Step, class A>
 struct ReduceAlong {
   using Data = ReduceData<Exec, In, A>;
   static constexpr int width = Data::width;
-  static constexpr bool is_core = Machine<Exec>::lanes == 1;
   Data const& data;
 
   KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
     ReduceShape const& shape = data.shape;
     std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
-    [[maybe_unused]] A* const shared = is_core ? nullptr : data.shared(team);
     for (int round = 0; round < shape.rounds; ++round) {
-      std::int64_t const first = (group * shape.rounds + round) * shape.outputs;
-      each_thread<Exec>(team, [&](int thread) {
-        int const slot = thread / shape.lanes;
-        bool const mine = slot < shape.outputs && first + slot < data.outputs.packs;
-        A const value = mine ? reduce_row(first + slot, part, thread % shape.lanes) : Step<A>::identity;
-        if constexpr (is_core) {
-          if (mine) finish(first + slot, part, value);
-        } else {
-          shared[thread] = value;
-        }
-      });
-      if constexpr (!is_core) join(team, shared, first, part);
+      std::int64_t const output = group * shape.rounds + round;
+      if (output >= data.outputs.packs) return;
+      A const value = reduce_row(output, part);
+      data.out.store_many(data.outputs.place(output).offset[1] + part * shape.output_of_parts, 0, &value, 1);
     }
   }
 
-  KOKKOS_INLINE_FUNCTION void join(TeamMember<Exec> const& team, A* shared, std::int64_t first,
-                                   std::int64_t part) const {
-    int const lanes = data.shape.lanes;
-    for (int half = lanes / 2; half > 0; half /= 2) {
-      team.team_barrier();
-      each_thread<Exec>(team, [&](int thread) {
-        if (thread % lanes < half) shared[thread] = Step<A>::combine(shared[thread], shared[thread + half]);
-      });
-    }
-    each_thread<Exec>(team, [&](int thread) {
-      int const slot = thread / lanes;
-      if (thread % lanes == 0 && slot < data.shape.outputs && first + slot < data.outputs.packs)
-        finish(first + slot, part, shared[thread]);
-    });
-    team.team_barrier();
-  }
-
-  KOKKOS_INLINE_FUNCTION void finish(std::int64_t output, std::int64_t part, A value) const {
-    std::int64_t const at = data.outputs.place(output).offset[1] + part * data.shape.output_of_parts;
-    if constexpr (is_core)
-      data.out.store_many(at, 0, &value, 1);
-    else
-      data.out.store(at, value);
-  }
-
-  KOKKOS_INLINE_FUNCTION A reduce_row(std::int64_t output, std::int64_t part, int lane) const {
+  TESSERA_FOR_VECTOR_UNITS KOKKOS_FUNCTION A reduce_row(std::int64_t output, std::int64_t part) const {
     auto const& row = data.row;
     In const* const from = data.in + data.outputs.place(output).offset[0];
     if (row.packs == 1) return short_row(from);
     Accumulators<Exec, In, Step, A> values;
     std::int64_t const begin = part * data.shape.part_steps;
     std::int64_t const end = begin + data.shape.part_steps < row.packs ? begin + data.shape.part_steps : row.packs;
-    std::int64_t pack = begin + lane;
-    if (data.vector && row.rank == 1) {
-      std::int64_t const whole = row.inner / width;
-      pack = values.take_many(from, width, pack, data.shape.lanes, end < whole ? end : whole);
-    }
-    for (; pack < end; pack += data.shape.lanes) {
+    for (std::int64_t pack = begin; pack < end; ++pack) {
       auto const at = row.place(pack);
       values.take(data, from + at.offset[0], row.stride[0][0], at.low, at.high);
     }
     return values.fold();
   }
 
-  /// A row of at most a pack has one lane, which needs no accumulators.
+  /// A row of at most a pack needs no accumulators.
   KOKKOS_INLINE_FUNCTION A short_row(In const* from) const {
     A value = Step<A>::identity;
-    if constexpr (is_core) {
-      int const n = static_cast<int>(data.row.inner);
-      A strip[width];  // (width)
-      data.read(from, data.row.stride[0][0], n, strip);
-      for (int j = 0; j < n; ++j) value = Step<A>::take(value, strip[j]);
-    } else {
-      for (std::int64_t j = 0; j < data.row.inner; ++j)
-        value = Step<A>::take(value, static_cast<A>(from[j * data.row.stride[0][0]]));
-    }
+    int const n = static_cast<int>(data.row.inner);
+    A strip[width];  // (width)
+    data.read(from, data.row.stride[0][0], n, strip);
+    for (int j = 0; j < n; ++j) value = Step<A>::take(value, strip[j]);
     return value;
   }
 };
 
-/// Reductions of columns.
+/// Reductions of columns by a core.
 template <class Exec, class In, template <class> class Step, class A>
 struct ReduceAcross {
   using Data = ReduceData<Exec, In, A>;
-  static constexpr int width = Data::width;
-  static constexpr int threads = ReduceShape::threads;
-  static constexpr bool is_core = Machine<Exec>::lanes == 1;
   Data const& data;
 
-  KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
+  TESSERA_FOR_VECTOR_UNITS KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
     ReduceShape const& shape = data.shape;
     std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
-    [[maybe_unused]] A* const shared = is_core ? nullptr : data.shared(team);
+    std::int64_t const begin = part * shape.part_steps;
+    std::int64_t const end = begin + shape.part_steps < data.steps ? begin + shape.part_steps : data.steps;
     for (int round = 0; round < shape.rounds; ++round) {
-      std::int64_t const first = (group * shape.rounds + round) * shape.outputs;
-      each_thread<Exec>(team, [&](int thread) {
-        std::int64_t const pack = first + thread % shape.outputs;
-        int const lane = thread / shape.outputs;
-        bool const mine = lane < shape.lanes && pack < data.across.packs;
-        Accumulators<Exec, In, Step, A> values;
-        if (mine) reduce_columns(values, pack, part, lane);
-        if constexpr (is_core) {
-          if (mine) finish(pack, part, values.value, 1);
-        } else {
-          unroll<width>([&](auto j) { shared[thread + j * threads] = values.value[j]; });
-        }
-      });
-      if constexpr (!is_core) join(team, shared, first, part);
+      std::int64_t const pack = group * shape.rounds + round;
+      if (pack >= data.across.packs) return;
+      Accumulators<Exec, In, Step, A> values;
+      auto const at = data.across.place(pack);
+      for (std::int64_t step = begin; step < end; ++step)
+        values.take(data, data.in + at.offset[0] + step * data.stride, data.across.stride[0][0], at.low, at.high);
+      std::int64_t const first = at.offset[1] + part * shape.output_of_parts, stride = data.across.stride[1][0];
+      data.out.store_many(first + at.low * stride, stride, values.value + at.low, at.high - at.low);
     }
   }
+};
 
-  KOKKOS_INLINE_FUNCTION void join(TeamMember<Exec> const& team, A* shared, std::int64_t first,
-                                   std::int64_t part) const {
-    int const outputs = data.shape.outputs;
-    for (int half = data.shape.lanes / 2; half > 0; half /= 2) {
-      team.team_barrier();
-      each_thread<Exec>(team, [&](int thread) {
-        if (thread / outputs >= half) return;
-        for (int j = 0; j < width; ++j) {
-          A* const mine = shared + thread + j * threads;
-          *mine = Step<A>::combine(*mine, mine[half * outputs]);
-        }
-      });
-    }
-    each_thread<Exec>(team, [&](int thread) {
-      if (thread < outputs && first + thread < data.across.packs)
-        finish(first + thread, part, shared + thread, threads);
-    });
-    team.team_barrier();
+/// Both directions by the lanes of a team. A lane has the loads of several packs under way and adds them to its
+/// accumulators in pairs, which halves the chains of additions.
+template <class Exec, class In, template <class> class Step, class A>
+class LanesReduce {
+  using Data = ReduceData<Exec, In, A>;
+  static constexpr int width = Data::width;
+  static constexpr int threads = ReduceShape::threads;
+  static constexpr int in_flight = width <= 8 ? 8 : 4;
+  using Bits = PackBits<In, width>;
+
+ public:
+  KOKKOS_FORCEINLINE_FUNCTION LanesReduce(Data const& d, TeamMember<Exec> const& t)
+      : data(d), shape(d.shape), team(t), thread(thread_of<Exec>(t)) {
+    int const before = team.league_rank() / shape.by_groups;
+    part = before;
+    group = team.league_rank() - before * static_cast<int>(shape.groups);
+    unroll<width>([&](auto j) { value[j] = Step<A>::identity; });
   }
-
-  KOKKOS_INLINE_FUNCTION void reduce_columns(Accumulators<Exec, In, Step, A>& values, std::int64_t pack,
-                                             std::int64_t part, int lane) const {
-    auto const at = data.across.place(pack);
-    In const* const from = data.in + at.offset[0];
-    std::int64_t const begin = part * data.shape.part_steps;
-    std::int64_t const end = begin + data.shape.part_steps < data.steps ? begin + data.shape.part_steps : data.steps;
-    std::int64_t step = begin + lane;
-    if (data.vector && at.full()) step = values.take_many(from, data.stride, step, data.shape.lanes, end);
-    for (; step < end; step += data.shape.lanes)
-      values.take(data, from + step * data.stride, data.across.stride[0][0], at.low, at.high);
-  }
-
-  KOKKOS_INLINE_FUNCTION void finish(std::int64_t pack, std::int64_t part, A const* value,
-                                     [[maybe_unused]] int by) const {
-    auto const at = data.across.place(pack);
-    std::int64_t const first = at.offset[1] + part * data.shape.output_of_parts, stride = data.across.stride[1][0];
-    if constexpr (is_core)
-      data.out.store_many(first + at.low * stride, stride, value + at.low, at.high - at.low);
+  KOKKOS_FORCEINLINE_FUNCTION void run() {
+    if (data.is_along)
+      along();
     else
-      for (int j = at.low; j < at.high; ++j) data.out.store(first + j * stride, value[j * by]);
+      across();
   }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION void along() {
+    int const slot = thread / shape.by_lanes, lane = thread - slot * shape.lanes;
+    std::int64_t const output = std::int64_t{group} * shape.outputs + slot;
+    bool const mine = slot < shape.outputs && output < data.outputs.packs;
+    std::int64_t to = 0;
+    if (mine) {
+      auto const& row = data.row;
+      auto const place = data.outputs.place(output);
+      to = place.offset[1] + part * shape.output_of_parts;
+      In const* const from = data.in + place.offset[0];
+      std::int64_t const whole = data.vector && row.rank == 1 ? row.inner / width : 0;
+      take_all(lane, row.packs, whole, from, width, row.stride[0][0], [&](std::int64_t pack, int& count) {
+        auto const at = row.place(pack);
+        count = at.high;
+        return from + at.offset[0];
+      });
+    }
+    A const result = join(fold(), data.shared(team));
+    if (mine && lane == 0) data.out.store(to, result);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void across() {
+    int const lane = thread / shape.by_outputs;
+    std::int64_t const first = std::int64_t{group} * shape.outputs, pack = first + thread - lane * shape.outputs;
+    if (lane < shape.lanes && pack < data.across.packs) {
+      auto const place = data.across.place(pack);
+      In const* const from = data.in + place.offset[0];
+      take_all(lane, data.steps, data.vector && place.full() ? data.steps : 0, from, data.stride,
+               data.across.stride[0][0], [&](std::int64_t step, int& count) {
+                 count = place.high;
+                 return from + step * data.stride;
+               });
+    }
+    A* const room = data.shared(team);
+    unroll<width>([&](auto j) { room[thread + j * Data::across_pitch] = value[j]; });
+    team.team_barrier();
+    for (int column = thread; column < shape.outputs * width; column += threads) {
+      int const own = column / width, j = column % width;
+      if (first + own >= data.across.packs) return;
+      auto const place = data.across.place(first + own);
+      if (j >= place.high) continue;
+      A all = room[own + j * Data::across_pitch];
+      for (int l = 1; l < shape.lanes; ++l)
+        all = Step<A>::combine(all, room[own + l * shape.outputs + j * Data::across_pitch]);
+      data.out.store(place.offset[1] + j * data.across.stride[1][0] + part * shape.output_of_parts, all);
+    }
+  }
+
+  /// This lane's packs of its part of `all`. The first `whole` of all lie in vectors, `by` elements from each other;
+  /// any is found by `locate`, with `count` elements `step` from each other. Whichever way, their order is the same.
+  template <class Locate>
+  KOKKOS_FORCEINLINE_FUNCTION void take_all(int lane, std::int64_t all, std::int64_t whole, In const* from,
+                                            std::int64_t by, std::int64_t step, Locate const& locate) {
+    std::int64_t const begin = part * shape.part_steps;
+    auto const in_part = [&](std::int64_t n) {  // a part has fewer than 2^31
+      std::int64_t const rest = n - begin;
+      return static_cast<int>(rest < 0 ? 0 : rest < shape.part_steps ? rest : shape.part_steps);
+    };
+    int const end = in_part(all), vectors = in_part(whole), next = shape.lanes, batch = in_flight * next;
+    int i = lane;
+    In const* at = from + (begin + lane) * by;
+    for (; i + batch - next < vectors; i += batch, at += batch * by) {
+      Bits bits[in_flight];
+      unroll<in_flight>([&](auto u) { bits[u] = load(at + u * (next * by)); });
+      take(bits, [](int) { return true; });
+    }
+    if (i < end && vectors == end) {
+      Bits bits[in_flight];
+      unroll<in_flight>([&](auto u) {
+        bits[u] = Bits{};
+        if (i + u * next < end) bits[u] = load(at + u * (next * by));
+      });
+      take(bits, [&](int u) { return i + u * next < end; });
+      i += batch;
+    }
+    TESSERA_ROLLED
+    for (; i < end; i += 2 * next)
+      take_apart(i, end, step, [&](int k, int& count) { return locate(begin + k, count); });
+  }
+
+  /// Two packs as below, wherever they lie.
+  template <class Locate>
+  KOKKOS_FORCEINLINE_FUNCTION void take_apart(int i, int end, std::int64_t step, Locate const& locate) {
+    A both[width];
+    unroll<width>([&](auto j) { both[j] = Step<A>::identity; });
+    TESSERA_ROLLED
+    for (int k = i; k < end && k <= i + shape.lanes; k += shape.lanes) {
+      int count = 0;
+      In const* const from = locate(k, count);
+      unroll<width>([&](auto j) {
+        if (j < count) both[j] = Step<A>::take(both[j], static_cast<A>(from[j * step]));
+      });
+    }
+    unroll<width>([&](auto j) { value[j] = Step<A>::combine(value[j], both[j]); });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static Bits load(In const* from) { return *reinterpret_cast<Bits const*>(from); }
+
+  /// Adds element j of every pack that exists to value[j], in pairs.
+  template <class Exists>
+  KOKKOS_FORCEINLINE_FUNCTION void take(Bits const (&bits)[in_flight], Exists const& exists) {
+    unroll<in_flight / 2>([&](auto half) {
+      constexpr int u = 2 * decltype(half)::value;
+      auto const x = widen_pack<float>(bits[u].pack()), y = widen_pack<float>(bits[u + 1].pack());
+      unroll<width>([&](auto j) {
+        A const a = exists(u) ? static_cast<A>(x[j]) : Step<A>::identity;
+        A const b = exists(u + 1) ? static_cast<A>(y[j]) : Step<A>::identity;
+        value[j] = Step<A>::combine(value[j], Step<A>::take(Step<A>::first(a), b));
+      });
+    });
+  }
+  template <int Half>
+  KOKKOS_FORCEINLINE_FUNCTION void fold_halves() {
+    if constexpr (Half > 0) {
+      unroll<Half>([&](auto j) { value[j] = Step<A>::combine(value[j], value[j + Half]); });
+      fold_halves<Half / 2>();
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION A fold() {
+    fold_halves<width / 2>();
+    return value[0];
+  }
+
+  /// The lanes of an output into its first: within warps, then over their number.
+  KOKKOS_FORCEINLINE_FUNCTION A join(A mine, A* room) const {
+    constexpr int warp = Machine<Exec>::lanes;
+    for (int distance = (shape.lanes < warp ? shape.lanes : warp) / 2; distance > 0; distance /= 2)
+      mine = Step<A>::combine(mine, exchange<Exec>(team, thread, mine, distance, room));
+    if (shape.lanes <= warp) return mine;
+    if (thread % warp == 0) room[thread / warp] = mine;
+    team.team_barrier();
+    for (int w = 1; w < shape.lanes / warp; ++w)
+      if (thread % shape.lanes == 0) mine = Step<A>::combine(mine, room[thread / warp + w]);
+    return mine;
+  }
+
+  Data const& data;
+  ReduceShape const& shape;
+  TeamMember<Exec> const& team;
+  int thread, group;
+  std::int64_t part;
+  A value[width];  // (width)
 };
 
 template <class Exec, class In, class A>
 struct ReduceKernel {
+  static constexpr bool starts_early = Machine<Exec>::lanes > 1;
   ReduceData<Exec, In, A> data;
   StepKind step;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    if constexpr (starts_early) wait_for_kernels_before<Exec>();
     // fp32 never adds squares, and fp64 compares only what is fp64 or an integer: see Reduction's accumulation types.
     constexpr bool compares =
         std::is_same_v<A, float> || std::is_same_v<In, double> || std::integral<In> || std::is_same_v<In, std::byte>;
@@ -418,7 +452,9 @@ struct ReduceKernel {
  private:
   template <template <class> class Step>
   KOKKOS_INLINE_FUNCTION void run(TeamMember<Exec> const& team) const {
-    if (data.is_along)
+    if constexpr (Machine<Exec>::lanes > 1)
+      LanesReduce<Exec, In, Step, A>(data, team).run();
+    else if (data.is_along)
       ReduceAlong<Exec, In, Step, A>{data}.run(team);
     else
       ReduceAcross<Exec, In, Step, A>{data}.run(team);

@@ -15,10 +15,13 @@ namespace tessera::detail {
 
 /// Tuning numbers; none depends on the machine's size, so that the order of the additions does not either.
 struct ReduceTuning {
-  static constexpr std::int64_t packs_per_lane = 4;      // loads in flight of a lane
-  static constexpr std::int64_t part_elements = 16384;   // a team's start must not cost more than its work
-  static constexpr std::int64_t teams = 2048;            // a few waves on the largest machines
-  static constexpr std::int64_t round_elements = 16384;  // the same for a core
+  static constexpr std::int64_t packs_per_lane = 16;     // two rounds of loads, so that the lanes' joining is little
+  static constexpr std::int64_t fewest_per_lane = 4;     // where rows are short or few
+  static constexpr std::int64_t longest_per_lane = 512;  // of columns: chains of half as many additions
+  static constexpr std::int64_t part_elements = 8192;    // a team's start must not cost more than its work
+  static constexpr std::int64_t teams = 512;             // all at once on 132 multiprocessors, four each
+  static constexpr std::int64_t core_elements = 16384;   // the same for a core: of a part, and of a round of outputs
+  static constexpr std::int64_t core_teams = 2048;       // for any number of cores
   static constexpr std::int64_t neighbours = 32;         // packs across that make whole cache lines
 };
 
@@ -54,26 +57,37 @@ struct ReducePass {
     constexpr std::int64_t threads = ReduceShape::threads;
     std::int64_t lanes = 1, at_once = 1;
     if (!is_core) {
-      std::int64_t const busy = power_of_two_down(steps / ReduceTuning::packs_per_lane);
-      std::int64_t const room = along ? threads : threads / std::min(ReduceTuning::neighbours, power_of_two_up(slots));
-      lanes = std::min(busy, room);
+      std::int64_t const most = power_of_two_down(steps / ReduceTuning::fewest_per_lane);
+      if (along) {
+        lanes = std::min(
+            {std::max(power_of_two_down(steps / ReduceTuning::packs_per_lane), std::int64_t{8}), most, threads});
+        while (2 * lanes <= std::min(most, threads) && slots * lanes < ReduceTuning::teams * threads) lanes *= 2;
+      } else {
+        lanes = std::min(most, threads / std::min(ReduceTuning::neighbours, power_of_two_up(slots)));
+      }
       at_once = std::min(threads / lanes, power_of_two_up(slots));
     } else {
       std::int64_t const work = std::max<std::int64_t>(1, elements * (along ? 1 : width));
-      shape.rounds = static_cast<int>(std::clamp<std::int64_t>(ReduceTuning::round_elements / work, 1, 4096));
+      shape.rounds = static_cast<int>(std::clamp<std::int64_t>(ReduceTuning::core_elements / work, 1, 4096));
     }
     shape.lanes = static_cast<int>(lanes);
     shape.outputs = static_cast<int>(at_once);
     shape.groups = divide_up(slots, at_once * shape.rounds);
-    if (may_split) split(steps);
+    shape.by_lanes = Divisor(lanes);
+    shape.by_outputs = Divisor(at_once);
+    shape.by_groups = Divisor(shape.groups);
+    if (may_split) split(steps, is_core);
     shape.part_steps = divide_up(divide_up(steps, shape.parts), lanes) * lanes;
   }
 
  private:
-  void split(std::int64_t steps) {
-    std::int64_t const share = outputs * elements / shape.groups / ReduceTuning::part_elements;
-    std::int64_t const room = ReduceTuning::teams / shape.groups;
+  void split(std::int64_t steps, bool is_core) {
+    std::int64_t const least = is_core ? ReduceTuning::core_elements : ReduceTuning::part_elements;
+    std::int64_t const share = outputs * elements / shape.groups / least;
+    std::int64_t const room = (is_core ? ReduceTuning::core_teams : ReduceTuning::teams) / shape.groups;
     shape.parts = std::max<std::int64_t>(1, std::min({share, room, steps / shape.lanes}));
+    if (!is_core && !along) shape.parts = std::max(shape.parts, steps / (shape.lanes * ReduceTuning::longest_per_lane));
+    if (!is_core) shape.parts = std::max(shape.parts, steps >> 30);  // a part's packs are counted in 31 bits
   }
 };
 
@@ -91,7 +105,9 @@ bool has_aligned_packs(void const* in, std::size_t alignment, int width, Dimensi
 template <class Exec, class Element, class A>
 void start_pass(char const* label, Exec const& exec, ReducePass const& pass,
                 ReduceKernel<KernelSpace<Exec>, Element, A> const& kernel) {
-  launch<ReduceShape::threads>(label, exec, pass.shape.groups * pass.shape.parts, kernel.data.scratch(), kernel);
+  constexpr int teams_at_once = sizeof(A) == 8 ? 2 : 4;  // registers: what is under way needs many threads
+  launch<ReduceShape::threads, teams_at_once>(label, exec, pass.shape.groups * pass.shape.parts, kernel.data.scratch(),
+                                              kernel);
 }
 
 template <class Exec, class In, class A>

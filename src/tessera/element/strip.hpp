@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/element/convert.hpp>
+#include <tessera/vector_units.hpp>
 
 // Runs of elements between memory and the arrays that loops on a CPU work on. Never inlined: conversions between
 // element types vectorise into much code, which every kernel of a source then shares.
@@ -13,7 +14,8 @@ namespace tessera::detail {
 
 /// to[i] = from[i * by], widened, for i in [0, n).
 template <class To, class From>
-[[gnu::noinline]] KOKKOS_FUNCTION void read_strip(From const* from, std::int64_t by, int n, To* KOKKOS_RESTRICT to) {
+TESSERA_FOR_VECTOR_UNITS [[gnu::noinline]] KOKKOS_FUNCTION void read_strip(From const* from, std::int64_t by, int n,
+                                                                           To* KOKKOS_RESTRICT to) {
   if (by == 1) {
     for (int i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
   } else if (by == 0) {
@@ -21,6 +23,17 @@ template <class To, class From>
     for (int i = 0; i < n; ++i) to[i] = x;
   } else {
     for (int i = 0; i < n; ++i) to[i] = static_cast<To>(from[i * by]);
+  }
+}
+
+/// to[i * by] = from[i], rounded, for i in [0, n).
+template <class To, class From>
+TESSERA_FOR_VECTOR_UNITS [[gnu::noinline]] KOKKOS_FUNCTION void write_strip(From const* KOKKOS_RESTRICT from, int n,
+                                                                            To* to, std::int64_t by) {
+  if (by == 1) {
+    for (int i = 0; i < n; ++i) to[i] = round_to<To>(from[i]);
+  } else {
+    for (int i = 0; i < n; ++i) to[i * by] = round_to<To>(from[i]);
   }
 }
 

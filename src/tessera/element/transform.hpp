@@ -18,6 +18,7 @@
 #include <tessera/functors.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
+#include <tessera/vector_units.hpp>
 
 // out = f(in...) over the loops of dimensions.hpp. Operand 0 is the output, operands 1..n are the inputs and, for a
 // functor that wants it, the last operand is the linear index: it has strides like the others and no memory.
@@ -42,89 +43,162 @@ struct Elements {
 };
 
 /// For machines of many threads: a thread has a few packs of Width elements, one vector access each, in flight at once.
-template <int Width, class F, class To, class... From>
+template <class Exec, int Width, class F, class To, class... From>
 struct PackTransform {
   using Operands = Elements<F, To, From...>;
   using Real = typename Operands::Real;
-  using Space = PackSpace<Operands::operands, Width>;
-  using Place = typename Space::Place;
-  // 32 bytes in flight per thread hide the latency of memory; with several inputs one pack of each has them.
-  static constexpr int in_flight = Operands::inputs <= 2 ? 2 : 1;
-  static constexpr std::int64_t lanes = 32;  // neighbours, whose accesses make whole cache lines
+  using Places = PackPlaces<Operands::operands, Width>;
+  using Place = typename Places::Place;
+  // More accesses of a thread, or larger teams, spread what is under way over more memory: on an H200 a copy in four
+  // packs a thread takes 4 % longer.
+  static constexpr int threads = 128;
+  static constexpr int in_flight = Operands::inputs > 2 || Width >= 16 ? 1 : 2;
+  static constexpr int teams_at_once = std::is_same_v<Real, float> ? 10 : 1;  // 48 registers a thread
+  static constexpr bool starts_early = true;
 
   template <class T>
   struct Staged {
-    Pack<T, Width> pack[in_flight];  // (in_flight, Width)
+    PackBits<T, Width> bits[in_flight];  // (in_flight, Width)
   };
   using Stage = Leaves<Staged<From>...>;
 
   Operands elements;
-  Space space;
+  Places places;
   unsigned vector;  // bit i: input i has packs at aligned addresses
+  bool simple;      // a load for every pack, of all its elements or of one that is repeated, and a store
 
-  PackTransform(Operands const& operands, Dimensions<Operands::operands> const& dims, int head, unsigned vector_inputs)
-      : elements(operands), space(dims, head), vector(vector_inputs) {}
+  PackTransform(Operands const& operands, Places const& p, unsigned vector_inputs)
+      : elements(operands), places(p), vector(vector_inputs), simple(p.even()) {
+    for (int i = 0; i < Operands::inputs; ++i) simple = simple && ((vector >> i & 1) != 0 || p.element[i + 1] == 0);
+  }
+
+  std::int64_t teams() const {
+    constexpr std::int64_t packs = threads * in_flight;
+    return (places.packs + packs - 1) / packs;
+  }
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    int const first = team.league_rank() * (threads * in_flight) + thread_of<Exec>(team);
+    wait_for_kernels_before<Exec>();
+    run(first, std::index_sequence_for<From...>{});
+  }
+
+ private:
+  template <std::size_t... I>
+  KOKKOS_FORCEINLINE_FUNCTION void run(int first, std::index_sequence<I...>) const {
+    [[maybe_unused]] Stage stage;
+    Place place[in_flight];
+    // Behind the last pack that one again, not to be stored.
+    auto const inside = [&](int u) { return places.packs - first > u * threads; };
+    auto const pack = [&](int u) { return inside(u) ? first + u * threads : places.packs - 1; };
+    if (simple) {
+      unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
+      unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
+    } else {
+      unroll<in_flight>([&](auto u) { place[u] = places.place(pack(u)); });
+      unroll<in_flight>([&](auto u) { (gather<I>(leaf<I>(stage).bits[u], place[u]), ...); });
+    }
+    unroll<in_flight>([&](auto u) {
+      Pack<To, Width> const result = evaluate(place[u], widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
+      if (!inside(u)) return;
+      To* const to = reinterpret_cast<To*>(reinterpret_cast<char*>(elements.out) + place[u].offset[0]);
+      if (simple)
+        store_pack(to, result);
+      else
+        store_part(to, result, places.place(pack(u)));
+    });
+  }
+
+  /// Elements outside of [low, high) become copies of the nearest inside.
+  KOKKOS_FORCEINLINE_FUNCTION static int clamped(int j, Place const& at) {
+    return j < at.low ? at.low : j < at.high ? j : at.high - 1;
+  }
+
+  template <std::size_t I>
+  KOKKOS_FORCEINLINE_FUNCTION char const* address(Place const& at) const {
+    return reinterpret_cast<char const*>(leaf<I>(elements.in)) + at.offset[I + 1];
+  }
+  template <std::size_t I, class T>
+  KOKKOS_FORCEINLINE_FUNCTION void load(PackBits<T, Width>& to, Place const& at) const {
+    if ((vector >> I & 1) != 0)
+      to = *reinterpret_cast<PackBits<T, Width> const*>(address<I>(at));
+    else
+      to = repeated(*reinterpret_cast<T const*>(address<I>(at)));
+  }
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION static PackBits<T, Width> repeated(T x) {
+    Pack<T, Width> pack;
+    unroll<Width>([&](auto j) { pack[j] = x; });
+    return __builtin_bit_cast(PackBits<T, Width>, pack);
+  }
+  template <std::size_t I, class T>
+  KOKKOS_FORCEINLINE_FUNCTION void gather(PackBits<T, Width>& to, Place const& at) const {
+    if ((vector >> I & 1) != 0 && at.full()) {
+      load<I>(to, at);
+    } else {
+      Pack<T, Width> pack;
+      unroll<Width>([&](auto j) {
+        pack[j] = *reinterpret_cast<T const*>(address<I>(at) + clamped(j, at) * places.element[I + 1]);
+      });
+      to = __builtin_bit_cast(PackBits<T, Width>, pack);
+    }
+  }
+
+  template <class... X>
+  KOKKOS_FORCEINLINE_FUNCTION auto evaluate(Place const& at, Pack<X, Width> const&... x) const {
+    using Result = decltype(call(elements.f, std::int64_t{}, x[0]...));
+    Pack<Result, Width> result;
+    unroll<Width>([&](auto j) {
+      std::int64_t index = 0;
+      if constexpr (Operands::indexed)
+        index = at.offset[Operands::operands - 1] + clamped(j, at) * places.element[Operands::operands - 1];
+      result[j] = call(elements.f, index, x[j]...);
+    });
+    return round_pack<To>(result);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static void store_part(To* to, Pack<To, Width> const& x, Place const& at) {
+    unroll<Width>([&](auto j) {
+      if (j >= at.low && j < at.high) to[j] = x[j];
+    });
+  }
+};
+
+/// For operands that are no packs, and for places beyond 32 bits: a few single elements a thread.
+template <class F, class To, class... From>
+struct SingleTransform {
+  using Operands = Elements<F, To, From...>;
+  using Real = typename Operands::Real;
+  using Space = PackSpace<Operands::operands, 1>;
+  static constexpr int in_flight = 2;
+  static constexpr std::int64_t lanes = 32;  // neighbours, whose accesses make whole cache lines
+
+  Operands elements;
+  Space space;
 
   std::int64_t threads() const {
-    std::int64_t const packs = lanes * in_flight;
-    return (space.packs + packs - 1) / packs * lanes;
+    constexpr std::int64_t elements_of_all = lanes * in_flight;
+    return (space.packs + elements_of_all - 1) / elements_of_all * lanes;
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const { run(thread, std::index_sequence_for<From...>{}); }
 
  private:
   template <std::size_t... I>
-  KOKKOS_INLINE_FUNCTION void run(std::int64_t thread, std::index_sequence<I...> sequence) const {
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t thread, std::index_sequence<I...>) const {
     std::int64_t const first = thread / lanes * (lanes * in_flight) + thread % lanes;
-    [[maybe_unused]] Stage stage;
-    Place place[in_flight];
+    [[maybe_unused]] Leaves<From...> x[in_flight];
+    typename Space::Place place[in_flight];
     unroll<in_flight>([&](auto u) {
-      place[u].low = place[u].high = 0;
       if (first + u * lanes >= space.packs) return;
       place[u] = space.place(first + u * lanes);
-      if (place[u].full()) (load<I>(leaf<I>(stage).pack[u], place[u]), ...);
+      ((leaf<I>(x[u]) = leaf<I>(elements.in)[place[u].offset[I + 1]]), ...);
     });
     unroll<in_flight>([&](auto u) {
-      if (place[u].full())
-        full(place[u], leaf<I>(stage).pack[u]...);
-      else
-        partial(place[u], sequence);
+      if (first + u * lanes >= space.packs) return;
+      std::int64_t const index = Operands::indexed ? place[u].offset[Operands::operands - 1] : 0;
+      elements.out[place[u].offset[0]] = elements.evaluate(index, widen<Real>(leaf<I>(x[u]))...);
     });
-  }
-
-  template <std::size_t I, class T>
-  KOKKOS_INLINE_FUNCTION void load(Pack<T, Width>& pack, Place const& at) const {
-    T const* const from = leaf<I>(elements.in) + at.offset[I + 1];
-    std::int64_t const by = space.stride[I + 1][0];
-    if (Width == 1 || (vector >> I & 1) != 0) {
-      pack = load_pack<Width>(from);
-    } else if (by == 0) {
-      T const x = *from;
-      unroll<Width>([&](auto j) { pack[j] = x; });
-    } else {
-      unroll<Width>([&](auto j) { pack[j] = from[j * by]; });
-    }
-  }
-
-  KOKKOS_INLINE_FUNCTION std::int64_t index(Place const& at, int j) const {
-    if constexpr (Operands::indexed)
-      return at.offset[Operands::operands - 1] + j * space.stride[Operands::operands - 1][0];
-    else
-      return 0;
-  }
-
-  KOKKOS_INLINE_FUNCTION void full(Place const& at, Pack<From, Width> const&... x) const {
-    Pack<To, Width> result;
-    unroll<Width>([&](auto j) { result[j] = elements.evaluate(index(at, j), widen<Real>(x[j])...); });
-    store_pack(elements.out + at.offset[0], result);
-  }
-
-  /// The ends of a row, element by element.
-  template <std::size_t... I>
-  KOKKOS_INLINE_FUNCTION void partial(Place const& at, std::index_sequence<I...>) const {
-    for (int j = at.low; j < at.high; ++j)
-      elements.out[at.offset[0] + j * space.stride[0][0]] = elements.evaluate(
-          index(at, j), widen<Real>(leaf<I>(elements.in)[at.offset[I + 1] + j * space.stride[I + 1][0]])...);
   }
 };
 
@@ -196,7 +270,9 @@ struct RunTransform {
     [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
     // The result goes through an array of its own: the output may be one of the inputs, which must not stop the
     // compiler from vectorising.
-    Strip<To> result;
+    using Result = decltype(call(elements.f, std::int64_t{}, std::declval<Widened<Real, From>>()...));
+    using Stored = std::conditional_t<narrow_type<To> && std::is_same_v<Result, float>, float, To>;
+    Strip<Stored> result;
     std::int64_t first = 0, by = 0;
     if constexpr (Operands::indexed) {
       first = offset[operands - 1];
@@ -204,18 +280,13 @@ struct RunTransform {
     }
     apply(n, first, by, result.value,
           gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
-    To* const to = elements.out + offset[0];
-    std::int64_t const out_by = dims.stride[0][0];
-    if (out_by == 1)
-      for (int j = 0; j < n; ++j) to[j] = result.value[j];
-    else
-      for (int j = 0; j < n; ++j) to[j * out_by] = result.value[j];
+    write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
   }
 
-  template <class... X>
-  KOKKOS_FUNCTION void apply(int n, std::int64_t first, std::int64_t by, To* KOKKOS_RESTRICT result,
-                             X const*... x) const {
-    for (int j = 0; j < n; ++j) result[j] = elements.evaluate(first + j * by, x[j]...);
+  template <class Stored, class... X>
+  TESSERA_FOR_VECTOR_UNITS KOKKOS_FUNCTION void apply(int n, std::int64_t first, std::int64_t by,
+                                                      Stored* KOKKOS_RESTRICT result, X const*... x) const {
+    for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(elements.f, first + j * by, x[j]...));
   }
 };
 
@@ -279,17 +350,27 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
   auto const misaligned = [&](int o) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(data[o]) / bytes[o] % width);
   };
-  if (width > 1 && suits(0) && dims.extent[0] >= width) {
-    int const head = misaligned(0);
-    unsigned vector = 0;
-    for (int i = 0; i < static_cast<int>(sizeof...(From)); ++i)
-      if (suits(i + 1) && misaligned(i + 1) == head) vector |= 1u << i;
-    PackTransform<width, F, To, From...> const packs(elements, dims, head, vector);
-    for_each_index(op, exec, packs.threads(), packs);
-  } else {
-    PackTransform<1, F, To, From...> const single(elements, dims, 0, 0);
-    for_each_index(op, exec, single.threads(), single);
+  if constexpr (width > 1) {
+    if (suits(0) && dims.extent[0] >= width) {
+      using Packs = PackTransform<Exec, width, F, To, From...>;
+      int const head = misaligned(0);
+      unsigned vector = 0;
+      for (int i = 0; i < static_cast<int>(sizeof...(From)); ++i)
+        if (suits(i + 1) && misaligned(i + 1) == head) vector |= 1u << i;
+      int sizes[Elements<F, To, From...>::operands];
+      for (int o = 0; o < Elements<F, To, From...>::operands; ++o)
+        sizes[o] = o <= static_cast<int>(sizeof...(From)) ? static_cast<int>(bytes[o]) : 1;
+      bool fits = false;
+      typename Packs::Places const places(dims, head, sizes, fits);
+      if (fits) {
+        Packs const packs(elements, places, vector);
+        launch<Packs::threads, Packs::teams_at_once>(op, exec, packs.teams(), 0, packs);
+        return;
+      }
+    }
   }
+  SingleTransform<F, To, From...> const single{elements, {dims, 0}};
+  for_each_index(op, exec, single.threads(), single);
 }
 
 template <class Exec, class F, class To, int Rank>

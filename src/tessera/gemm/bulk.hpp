@@ -92,17 +92,18 @@ struct GemmBulkChoice {
   double clocks = HUGE_VAL;
 };
 
-/// Whether there is a kernel: of each tile for 16-bit factors along K; fewer for other types and layouts. With an
+/// Whether there is a kernel: of each tile for 16-bit factors along K; fewer for other types and layouts, which do
+/// without those that fit some numbers of tiles better. With an
 /// epilogue of the caller's, who compiles them, 64 x 128 and those that hide most of it: ping-pong of 192 and, 16-bit
 /// factors along K only, 128 columns. Of what is promoted the largest tile in their place.
 constexpr bool has_gemm_bulk_tile(GemmBulkTile const& tile, std::size_t element_bytes, bool across, bool promoted,
                                   bool own_epilogue) {
   if ((promoted ? tile.promoted_step : tile.step) == 0) return false;
-  bool const everywhere = tile.columns != 64 && !(tile.ping_pong && tile.columns != 192);
+  bool const everywhere = tile.columns == 192 ? tile.ping_pong || promoted : tile.columns % 128 == 0 && !tile.ping_pong;
   if (!everywhere && (element_bytes != 2 || across)) return false;
   if (!own_epilogue) return true;
   if (tile.rows == 64) return tile.columns == 128 && !tile.ping_pong;
-  return promoted ? tile.columns == 256 : tile.ping_pong && tile.columns != 160;
+  return promoted ? tile.columns == 256 : tile.ping_pong && tile.columns % 64 == 0;
 }
 
 /// Clocks that the copy of a line of a tile takes: more where it lies across two of the cache's.
@@ -119,7 +120,10 @@ inline double bulk_line_clocks(MatrixStack const& m) {
 /// What a configuration takes, by the clocks in configs.hpp.
 inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, bool promoted, int slices,
                                Cluster const& cluster, int concurrency) {
-  double const step = (promoted ? tile.promoted_step : tile.step) * GemmBulkClocks::together(tile, cluster, promoted);
+  auto const elements = static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k());
+  bool const cached = elements * static_cast<double>(size_of(p.a.type)) < GemmBulkClocks::cache_bytes;
+  double const step =
+      (promoted ? tile.promoted_step : tile.step) * GemmBulkClocks::together(tile, cluster, promoted, cached);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols);
@@ -127,7 +131,8 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, b
   double const busy = std::fmin(1, tiles * slices / std::fmax(1, concurrency));
   double const copies = GemmBulkClocks::crowding(busy) * (tile.rows * bulk_line_clocks(p.a) / cluster.cols +
                                                           tile.columns * bulk_line_clocks(p.b) / cluster.rows);
-  double const sum = std::ceil(static_cast<double>(steps) / slices) * std::fmax(step, copies);
+  double const sum =
+      std::ceil(static_cast<double>(steps) / slices) * std::fmax(step, copies) * GemmBulkClocks::single(tile, waves);
   double const stored = GemmBulkClocks::store(tile);
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
     return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
@@ -147,9 +152,14 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
+    if (options.schedule != Schedule::automatic && (options.schedule == Schedule::ping_pong) != tile.ping_pong)
+      continue;
     bool const promoted = gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
     if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
+    // Of such a tile what does not leave through the copy engine is stored element by element.
+    bool const slow = tile.columns % 32 != 0 && !(p.beta == 0 && bulk_copyable(p.c) && size_of(p.c.type) > 1);
+    if (slow && options.tile_n == 0) continue;
     for (Cluster const& cluster : {Cluster{1, 1}, Cluster{2, 1}, Cluster{1, 2}}) {
       if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
       // One of the teams would have nothing to do, or rows that a matrix does not have would be copied as well.

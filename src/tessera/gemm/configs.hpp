@@ -32,11 +32,31 @@ struct GemmCoarsened<true, Compute> {
   static constexpr int BM = 192, BN = 256, BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
-/// What that choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
-/// step of k, of an element that is packed or stored, of a tile.
-struct GemmPanelClocks {
-  static constexpr double step = 13, packed = 0.5, stored = 1, tile = 2000;
+/// The same of factors of 8 or 16 bits that are multiplied as they are: panels of 256 KB, and longer steps of K, since
+/// the sums, which every step reads and writes, take as long as ever.
+template <class Element>
+struct GemmNarrow {
+  static constexpr int BM = 256, BN = 256, BK = 1024 / static_cast<int>(sizeof(Element)), depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
 };
+/// What the choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
+/// step of k, of an element that is packed or stored, of a tile. Atoms that multiply narrow elements tell the first
+/// themselves.
+struct GemmPanelClocks {
+  double step = 13, packed = 0.5;
+  static constexpr double stored = 1, tile = 2000;
+
+  template <class Atoms>
+  static GemmPanelClocks of() {
+    if constexpr (requires { Atoms::step_clocks(); })
+      return {Atoms::step_clocks(), 0.2};
+    else
+      return {};
+  }
+};
+/// How factors that widen to Compute are multiplied where they are not widened.
+template <class Compute>
+using GemmNarrowElement = std::conditional_t<std::is_same_v<Compute, std::int32_t>, std::int8_t, bf16_t>;
 
 /// With scales for blocks of 128 k: a step is a block or divides it.
 template <bool Host>
@@ -57,6 +77,12 @@ template <class Compute>
 struct GemmGrouped<true, Compute> {
   static constexpr int BM = 96, BN = 128, BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
+};
+
+/// The same of factors that are multiplied as they are.
+template <class Element>
+struct GemmGroupedNarrow : GemmNarrow<Element> {
+  static constexpr int BM = 96, BN = 128;
 };
 
 /// Where the large tiles would leave most of the machine idle.
@@ -146,9 +172,11 @@ struct GemmBulkTile {
   double step, promoted_step;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},   {128, 160, true, 1, 735, 0},
-    {128, 128, true, 1, 608, 0},      {64, 128, true, 1, 370, 0},    {128, 192, false, 2, 0, 930},
-    {128, 128, false, 4, 640, 600},   {64, 128, false, 4, 425, 450}, {64, 64, false, 1, 240, 0},
+    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},    {128, 176, true, 1, 805, 0},
+    {128, 160, true, 1, 735, 0},      {128, 144, true, 1, 680, 0},    {128, 128, true, 1, 608, 0},
+    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},     {128, 192, false, 2, 890, 930},
+    {128, 160, false, 1, 745, 0},     {128, 128, false, 4, 640, 600}, {64, 128, false, 4, 425, 450},
+    {64, 64, false, 1, 240, 0},
 };
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
@@ -172,12 +200,17 @@ struct GemmBulkClocks {
   static constexpr double crowding(double busy) { return busy > 0.6 ? busy : 0.6; }
   /// How much of its time a step takes where two teams load a tile together: the larger tiles are, the less the cache
   /// was short of, and where sums are promoted nothing is won. Of the largest, sharing the right one saves 0.3 to 1.7
-  /// %. Sharing right tiles of 64 rows does not pay, which was measured and not understood.
-  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted) {
+  /// %. Sharing right tiles of 64 rows does not pay, which was measured and not understood; nor why sharing left ones
+  /// is better where both factors are `cached`, but in ping-pong of many columns.
+  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool cached) {
     if (c.teams() == 1 || promoted) return 1;
     if (t.rows == 64) return c.rows > 1 ? 1.1 : (gemm_bulk_lines(t.rows, t.columns, t.ping_pong) > 1 ? 0.98 : 1);
+    if (cached && t.columns < 256 && !(t.ping_pong && t.columns >= 160)) return c.rows > 1 ? 1 : 0.97;
     return t.columns < 160 ? 0.98 : (t.columns < 256 || c.rows > 1 ? 0.99 : 1);
   }
+  static constexpr double cache_bytes = 32 << 20;  // of factors that stay in it
+  /// In ping-pong the tensor cores wait for a consumer that has no other to take turns with.
+  static constexpr double single(GemmBulkTile const& t, double waves) { return t.ping_pong && waves <= 1 ? 1.05 : 1; }
   /// Before the first step of two teams that do, where little of the machine's time is hidden: seen with the largest
   /// tile, of which a team may have but one.
   static constexpr double meeting(GemmBulkTile const& t, Cluster const& c) {

@@ -184,6 +184,13 @@ struct GemmGroupsKernel {
 /// Apart, so that the library holds instances.
 template <class Exec, class Compute, class Epilogue>
 void run_gemm_groups(Exec const& exec, GemmGroups const& groups, double alpha, double beta, Epilogue const& epilogue) {
+  if constexpr (has_narrow_atoms<Exec, Compute>) {
+    using Element = GemmNarrowElement<Compute>;
+    using Narrow = NarrowAtoms<Exec, Element, GemmGroupedNarrow<Element>>;
+    if (multiplies_narrow<Exec, Element>(groups.a.type, groups.b.type))
+      return run_tiles<Narrow>("tessera::gemm_grouped", exec,
+                               GemmGroupsKernel<Narrow, Epilogue>(groups, alpha, beta, epilogue));
+  }
   using Atoms = RegisterAtoms<Exec, Compute, GemmGrouped<Machine<Exec>::is_host, Compute>>;
   run_tiles<Atoms>("tessera::gemm_grouped", exec, GemmGroupsKernel<Atoms, Epilogue>(groups, alpha, beta, epilogue));
 }

@@ -28,6 +28,10 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
   plan.tiles = gemm_tiles(p, Atoms::BM, Atoms::BN);
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
+  if constexpr (requires { Atoms::instructions(); }) {
+    plan.instructions = Atoms::instructions();
+    plan.narrow_factors = Atoms::words;
+  }
   return plan;
 }
 
@@ -35,7 +39,7 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
 /// as Atoms has them or smaller, so that no core waits long for the others.
 template <class Atoms>
 GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores) {
-  using Clocks = GemmPanelClocks;
+  auto const clocks_of = GemmPanelClocks::of<Atoms>();
   GemmTileExtent best{Atoms::BM, Atoms::BN};
   double const depth = static_cast<double>(p.k());
   if (cores == 1 || p.m() == 0 || p.n() == 0 || 2.0 * depth * static_cast<double>(p.c.rows * p.c.cols) < worth_a_fork)
@@ -50,13 +54,25 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores) {
       int const rows = shared_out(p.m(), most_rows, Atoms::MR), cols = shared_out(p.n(), most_cols, Atoms::NR);
       double const share = static_cast<double>(gemm_tiles(p, rows, cols)) / cores,
                    area = static_cast<double>(rows) * cols;
-      double const a_tile = depth * (Clocks::step * area / (Atoms::MR * Atoms::NR) + Clocks::packed * (rows + cols)) +
-                            Clocks::stored * area + Clocks::tile;
+      double const a_tile =
+          depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + clocks_of.packed * (rows + cols)) +
+          clocks_of.stored * area + clocks_of.tile;
       // Cores are not done at the same time: some begin their last tile half a tile before the others are idle.
       double const clocks = std::fmax(std::ceil(share), share + 0.5) * a_tile;
       if (clocks < least) least = clocks, best = {rows, cols};
     }
   return best;
+}
+
+/// The plan on the cores of a CPU.
+template <class Atoms, class Epilogue, class Exec>
+GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, char const* reason) {
+  GemmPlan plan = describe_gemm<Atoms, Epilogue>(exec, p, Algorithm::coarsened, reason);
+  GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency);
+  plan.tile_m = tile.rows;
+  plan.tile_n = tile.cols;
+  plan.tiles = gemm_tiles(p, tile.rows, tile.cols);
+  return plan;
 }
 
 /// Why the bulk pipeline is not there for products with such an epilogue; nullptr when it is.
@@ -210,12 +226,12 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
   if (wanted == Algorithm::tiled) return describe_gemm<Tiled, Epilogue>(exec, p, wanted, reason);
   if (wanted == Algorithm::coarsened) {
     if constexpr (host) {
-      GemmPlan plan = describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
-      GemmTileExtent const tile = choose_gemm_panels<Large>(p, plan.concurrency);
-      plan.tile_m = tile.rows;
-      plan.tile_n = tile.cols;
-      plan.tiles = gemm_tiles(p, tile.rows, tile.cols);
-      return plan;
+      if constexpr (has_narrow_atoms<Exec, Compute>) {
+        using Element = GemmNarrowElement<Compute>;
+        if (multiplies_narrow<Exec, Element>(p.a.type, p.b.type))
+          return plan_gemm_panels<NarrowAtoms<Exec, Element, GemmNarrow<Element>>, Epilogue>(exec, p, reason);
+      }
+      return plan_gemm_panels<Large, Epilogue>(exec, p, reason);
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
       bool const fills = gemm_tiles(p, Large::BM, Large::BN) >= 2 * Machine<Exec>::concurrency(exec);

@@ -23,6 +23,11 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
       run_gemm_tiles<ScratchAtoms<Exec, Compute, GemmTiled>>(exec, p, plan, epilogue);
       break;
     case Algorithm::coarsened:
+      if constexpr (has_narrow_atoms<Exec, Compute>) {
+        using Element = GemmNarrowElement<Compute>;
+        if (plan.narrow_factors)
+          return run_gemm_tiles<NarrowAtoms<Exec, Element, GemmNarrow<Element>>>(exec, p, plan, epilogue);
+      }
       if constexpr (host)  // a tile of any size
         run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, plan, epilogue);
       else if (plan.tile_m == GemmCoarsened<host, Compute>::BM)

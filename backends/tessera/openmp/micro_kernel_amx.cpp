@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/openmp/word_panels_avx512.hpp>
+
+namespace {
+
+/// All eight tiles of 16 rows of 64 bytes.
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr TileShapes shapes;
+
+/// tdpbf16ps: sums in fp32, to nearest; subnormal factors and sums count as zero. tdpbssd: exact. The tiles' numbers
+/// are part of the instruction.
+struct TilesBf16 {
+  template <int C, int A, int B>
+  static void add();
+};
+struct TilesInt8 {
+  template <int C, int A, int B>
+  static void add();
+};
+#define TESSERA_TILE_PRODUCT(C, A, B)     \
+  template <>                             \
+  inline void TilesBf16::add<C, A, B>() { \
+    _tile_dpbf16ps(C, A, B);              \
+  }                                       \
+  template <>                             \
+  inline void TilesInt8::add<C, A, B>() { \
+    _tile_dpbssd(C, A, B);                \
+  }
+TESSERA_TILE_PRODUCT(0, 4, 6)
+TESSERA_TILE_PRODUCT(1, 4, 7)
+TESSERA_TILE_PRODUCT(2, 5, 6)
+TESSERA_TILE_PRODUCT(3, 5, 7)
+
+/// 16 rows and 16 columns, or twice as many where Two... says so: each tile that is loaded then serves two products.
+template <class Tiles, bool TwoRows, bool TwoCols, class Sum>
+inline void multiply_tiles(char const* a, char const* b, int lines, Sum* c, bool add) {
+  constexpr std::int64_t right_pitch = 2 * line_bytes, sum_pitch = word_panel * sizeof(Sum);
+  constexpr int second_row = 16 * word_panel;
+  if (add) {
+    _tile_loadd(0, c, sum_pitch);
+    if constexpr (TwoCols) _tile_loadd(1, c + 16, sum_pitch);
+    if constexpr (TwoRows) _tile_loadd(2, c + second_row, sum_pitch);
+    if constexpr (TwoRows && TwoCols) _tile_loadd(3, c + second_row + 16, sum_pitch);
+  } else {
+    _tile_zero(0);
+    if constexpr (TwoCols) _tile_zero(1);
+    if constexpr (TwoRows) _tile_zero(2);
+    if constexpr (TwoRows && TwoCols) _tile_zero(3);
+  }
+  for (int l = 0; l < lines; ++l, a += line_panel_bytes, b += line_panel_bytes) {
+    _tile_loadd(6, b, right_pitch);
+    _tile_loadd(4, a, line_bytes);
+    Tiles::template add<0, 4, 6>();
+    if constexpr (TwoCols) {
+      _tile_loadd(7, b + line_bytes, right_pitch);
+      Tiles::template add<1, 4, 7>();
+    }
+    if constexpr (TwoRows) {
+      _tile_loadd(5, a + 16 * line_bytes, line_bytes);
+      Tiles::template add<2, 5, 6>();
+      if constexpr (TwoCols) Tiles::template add<3, 5, 7>();
+    }
+  }
+  _tile_stored(0, c, sum_pitch);
+  if constexpr (TwoCols) _tile_stored(1, c + 16, sum_pitch);
+  if constexpr (TwoRows) _tile_stored(2, c + second_row, sum_pitch);
+  if constexpr (TwoRows && TwoCols) _tile_stored(3, c + second_row + 16, sum_pitch);
+}
+
+/// The thread has tiles only in here: while it has them, the system saves them with its registers.
+template <class Tiles, class Sum>
+void multiply(tessera::detail::openmp::WordProduct<Sum> const& p) {
+  asm volatile("" ::: "memory");  // compilers do not know what the instructions read and write
+  _tile_loadconfig(&shapes);
+  for (int j = 0; j * word_panel < p.cols; ++j)
+    for (int i = 0; i < p.rows; i += word_panel) {
+      char const* const a = static_cast<char const*>(p.a) + i / word_panel * p.a_panel;
+      char const* const b = static_cast<char const*>(p.b) + j * p.b_panel;
+      Sum* const c = p.c + j * p.c_panel + i * word_panel;
+      bool const two_rows = p.rows - i > 16, two_cols = p.cols - j * word_panel > 16;
+      if (two_rows && two_cols)
+        multiply_tiles<Tiles, true, true>(a, b, p.lines, c, p.add);
+      else if (two_rows)
+        multiply_tiles<Tiles, true, false>(a, b, p.lines, c, p.add);
+      else if (two_cols)
+        multiply_tiles<Tiles, false, true>(a, b, p.lines, c, p.add);
+      else
+        multiply_tiles<Tiles, false, false>(a, b, p.lines, c, p.add);
+    }
+  _tile_release();
+  asm volatile("" ::: "memory");
+}
+
+}  // namespace
+
+namespace tessera::detail::openmp {
+
+extern Bf16Kernel const bf16_amx;
+extern Int8Kernel const int8_amx;
+Bf16Kernel const bf16_amx{pack_left<std::uint16_t>, pack_right<std::uint16_t>, multiply<TilesBf16, float>, 3};
+Int8Kernel const int8_amx{pack_left<std::int8_t>, pack_right<std::int8_t>, multiply<TilesInt8, std::int32_t>, 1.5};
+
+}  // namespace tessera::detail::openmp
