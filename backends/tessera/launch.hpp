@@ -166,6 +166,28 @@ void launch(char const* label, Exec const& exec, std::int64_t league, std::size_
   Machine<Exec>::template launch<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league), scratch, functor);
 }
 
+/// Whether the machine can start neighbouring teams of this kernel so that they run at the same time.
+template <int Threads, int TeamsAtOnce, class Functor, class Exec>
+bool can_launch_together(Exec const& exec) {
+  if constexpr (requires { Machine<Exec>::template can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec); })
+    return Machine<Exec>::template can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec);
+  return false;
+}
+
+/// As launch(), with `together` neighbouring teams at a time running at the same time, 8 at most; more than one if
+/// can_launch_together() only. `together` divides `league`. The functor begins with wait_for_kernels_before().
+template <int Threads, int TeamsAtOnce, class Exec, class Functor>
+void launch_together(char const* label, Exec const& exec, std::int64_t league, int together, Functor const& functor) {
+  if constexpr (requires { Machine<Exec>::template can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec); }) {
+    if (together > 1) {
+      check_tiles(label, league);
+      return Machine<Exec>::template launch_clusters<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league),
+                                                                           together, 0, functor);
+    }
+  }
+  launch<Threads, TeamsAtOnce>(label, exec, league, 0, functor);
+}
+
 /// `functor(std::int64_t i)` for every i in [0, n).
 template <class Exec, class Functor>
 void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor) {

@@ -75,6 +75,8 @@ void check_rows(std::size_t rows, std::size_t n, double low = -3, double high = 
 TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row length", Exec, norm_lengths) {
   for (int n : lengths) check_rows<Exec, float, float, float>(5, static_cast<std::size_t>(n));
   check_rows<Exec, float, float, float>(1, 131072);
+  check_rows<Exec, bf16_t, bf16_t, bf16_t>(2, 131072 + 8192);
+  check_rows<Exec, float, float, float>(100, 10000);
   check_rows<Exec, float, float, float>(20000, 3);
 }
 

@@ -17,9 +17,11 @@ namespace tessera::test {
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-/// Row lengths on both sides of every change of path: one warp to 1024, one team in registers to 16384, then streamed.
-inline std::vector<int> const lengths = {1,    2,    7,    8,    63,   64,   65,   255,  256,  257,   1000, 1023,
-                                         1024, 1025, 2047, 2048, 2050, 4096, 4097, 8192, 8200, 16384, 16385};
+/// Row lengths on both sides of every change of path: walked by one warp to 1024, by one team in registers to 16384,
+/// then streamed; as packs of 4 by 4 lanes to 32, 8 to 64, a warp to 512, teams to 8192, then shared by teams.
+inline std::vector<int> const lengths = {1,    2,    7,    8,    32,   36,   63,   64,   65,    68,   255,
+                                         256,  257,  512,  516,  1000, 1023, 1024, 1025, 1028,  2047, 2048,
+                                         2050, 2052, 4096, 4097, 4100, 8192, 8196, 8200, 16384, 16385};
 
 template <class Acc>
 constexpr double roundoff_of = limits<Acc>::roundoff;

@@ -147,6 +147,12 @@ struct Machine<Kokkos::Cuda> {
     start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
   }
 
+  /// Whether the device and its code of the kernel know clusters.
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static bool can_launch_clusters(Kokkos::Cuda const& exec) {
+    return can_wait<Threads, TeamsAtOnce, Functor>(exec.cuda_device());
+  }
+
  private:
   /// Whether the device's code of the kernel knows how to wait for those before it: that made for sm_90 and later.
   /// Asked once.

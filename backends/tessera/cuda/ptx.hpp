@@ -170,6 +170,14 @@ __device__ __forceinline__ int cluster_rank() {
 __device__ __forceinline__ void cluster_meet() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
+/// The same, and what was written before, to any team's shared memory too, is seen behind it.
+__device__ __forceinline__ void cluster_meet_in_order() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// Into the shared memory of another team, as cluster_address() gives it.
+__device__ __forceinline__ void cluster_store_word(std::uint32_t to, std::uint32_t x) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
 /// The place in the shared memory of team `rank` that `address` is in ours.
 __device__ __forceinline__ std::uint32_t cluster_address(std::uint32_t address, int rank) {
   std::uint32_t mapped;
@@ -283,20 +291,26 @@ struct E4m3 {};
 struct E5m2 {};
 struct Int8 {};
 
-/// Two numbers rounded to 8 bits, `low` in the lower ones. Hardware saturates; here what is too large becomes NaN in
-/// e4m3 and an infinity in e5m2, as everywhere in the library.
-__device__ __forceinline__ std::uint16_t narrow_pair(E4m3, float low, float high) {
-  constexpr float largest = 464;  // which still rounds to 448
-  float const nan = __uint_as_float(0x7fffffff);
+/// Two numbers rounded to 8 bits, `low` in the lower ones. What is too large becomes the largest number of its sign,
+/// NaN 0x7F.
+__device__ __forceinline__ std::uint16_t narrow_pair_saturating(E4m3, float low, float high) {
   std::uint16_t x;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
-      : "=h"(x)
-      : "f"(fabsf(high) <= largest ? high : nan), "f"(fabsf(low) <= largest ? low : nan));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(x) : "f"(high), "f"(low));
   return x;
 }
-__device__ __forceinline__ std::uint16_t narrow_pair(E5m2, float low, float high) {
+__device__ __forceinline__ std::uint16_t narrow_pair_saturating(E5m2, float low, float high) {
   std::uint16_t x;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(x) : "f"(high), "f"(low));
+  return x;
+}
+/// Here what is too large becomes NaN in e4m3 and an infinity in e5m2, as everywhere in the library.
+__device__ __forceinline__ std::uint16_t narrow_pair(E4m3 type, float low, float high) {
+  constexpr float largest = 464;  // which still rounds to 448
+  float const nan = __uint_as_float(0x7fffffff);
+  return narrow_pair_saturating(type, fabsf(low) <= largest ? low : nan, fabsf(high) <= largest ? high : nan);
+}
+__device__ __forceinline__ std::uint16_t narrow_pair(E5m2 type, float low, float high) {
+  std::uint16_t x = narrow_pair_saturating(type, low, high);
   constexpr float smallest = 61440;  // which rounds to infinity
   if (fabsf(low) >= smallest) x = (x & 0xFF80) | 0x7C;
   if (fabsf(high) >= smallest) x = (x & 0x80FF) | 0x7C00;

@@ -89,6 +89,30 @@ __device__ __forceinline__ Pack<T, N> rounded(Pack<From, N> const& x) {
   return y;
 }
 
+/// The same bits as T(x), of 8-bit types as T::saturate(x).
+template <class T, int N>
+__device__ __forceinline__ Pack<T, N> saturated(Pack<float, N> const& x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else if constexpr (!float_type<T> || sizeof(T) != 1) {
+    return rounded<T>(x);
+  } else {
+    Pack<T, N> y;
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      if constexpr (converts_8_bits) {
+        using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
+        std::uint16_t const pair = ptx::narrow_pair_saturating(Kind{}, x[i], x[i + 1]);
+        memcpy(&y.value[i], &pair, sizeof(pair));
+      } else {
+        y[i] = T::saturate(x[i]);
+        y[i + 1] = T::saturate(x[i + 1]);
+      }
+    }
+    return y;
+  }
+}
+
 }  // namespace tessera::detail
 
 #endif

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <tessera/limits.hpp>
 #include <tessera/quantize.hpp>
+#include <tessera/quantize/packed.hpp>
 #include <tessera/quantize/scale.hpp>
 #include <tessera/quantize/square.hpp>
 #include <tessera/rowwise/operand.hpp>
@@ -185,12 +185,6 @@ inline void flatten(RowArray& a, RowArray& b) {
   }
 }
 
-inline float largest_of(Scalar type) {
-  return static_cast<float>(type == Scalar::e4m3   ? limits<e4m3_t>::max
-                            : type == Scalar::e5m2 ? limits<e5m2_t>::max
-                                                   : 127.0);
-}
-
 template <class Shape, class Exec>
 void start_quantize(char const* label, Exec const& exec, QuantizeProblem const& problem, TileGrid const& grid,
                     bool scale_is_given) {
@@ -208,8 +202,14 @@ void quantize_per_tensor(Exec const& exec, QuantizeProblem problem) {
   auto* const scale = static_cast<float*>(const_cast<void*>(problem.scales.data));
   float* const amax = problem.amax != nullptr ? problem.amax : scale;
   flatten(problem.in, problem.out);
+  problem.amax = amax;
   TileGrid const grid = segment_grid(problem.in);
   for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{amax});
+  if (start_packed_quantize("tessera::quantize::amax", exec, problem, true, false)) {
+    for_each_index("tessera::quantize::scale", exec, 1, FinishScale{amax, scale, largest_of(problem.out.type)});
+    start_packed_quantize("tessera::quantize::round", exec, problem, false, true);
+    return;
+  }
   with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
     using Shape = decltype(shape);
     constexpr bool wide = Machine<Exec>::lanes > 1;
@@ -227,6 +227,7 @@ template <class Exec>
 void run_quantize(Exec const& exec, QuantizeProblem const& problem) {
   if (problem.granularity == Granularity::per_tensor) return quantize_per_tensor(exec, problem);
   if (problem.amax != nullptr) for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{problem.amax});
+  if (start_packed_quantize("tessera::quantize", exec, problem, false, false)) return;
   TileGrid const grid = scale_grid(problem.in, problem.scales, problem.granularity);
   if constexpr (Machine<Exec>::lanes > 1)
     if (problem.granularity == Granularity::tile_128x128)
@@ -244,6 +245,7 @@ void run_dequantize(Exec const& exec, QuantizeProblem const& given) {
   QuantizeProblem problem = given;
   bool const tiled = problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
   if (problem.granularity == Granularity::per_tensor) flatten(problem.in, problem.out);
+  if (start_packed_dequantize(exec, problem)) return;
   TileGrid const grid = tiled ? scale_grid(problem.in, problem.scales, problem.granularity) : segment_grid(problem.in);
   if constexpr (Machine<Exec>::lanes > 1)
     if (problem.granularity == Granularity::tile_128x128)

@@ -6,12 +6,21 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/limits.hpp>
+#include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/operand.hpp>
 
 namespace tessera::detail {
 
 using WideTypes = TypeList<bf16_t, fp16_t, float, double>;
 using QuantizedTypes = TypeList<e4m3_t, e5m2_t, std::int8_t>;
+
+/// The largest number of an 8-bit type.
+inline float largest_of(Scalar type) {
+  return static_cast<float>(type == Scalar::e4m3   ? limits<e4m3_t>::max
+                            : type == Scalar::e5m2 ? limits<e5m2_t>::max
+                                                   : 127.0);
+}
 
 /// Maxima of |x| are taken of the bits, as integers: exact in any order, and a NaN is larger than everything.
 using MagnitudeBits = std::int32_t;
@@ -32,6 +41,37 @@ KOKKOS_FORCEINLINE_FUNCTION float scale_of(MagnitudeBits amax, float largest) {
   float const scale = __builtin_bit_cast(float, amax) / largest;
   return scale < smallest ? smallest : scale;
 }
+
+/// x / scale for many x of a group that `scale` is the scale of, in five instructions each: the reciprocal is rounded
+/// once, and two steps of the remainder, each exact in a fused product and sum, round the quotient correctly (P. W.
+/// Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990). Scales below 2^-60
+/// and their elements are enlarged, since a remainder must not be subnormal; for quotients below 2^-18, which every
+/// 8-bit type rounds to 0, it may be.
+class Quotient {
+ public:
+  KOKKOS_FUNCTION explicit Quotient(float scale) {
+    constexpr float small = 8.6736174e-19f, enlarged = 1.8446744e19f;  // 2^-60, 2^64
+    bool const finite = scale <= 3.4028235e38f;
+    factor_ = scale < small ? enlarged : 1.0f;
+    divisor_ = finite ? scale * factor_ : 0.0f;
+    reciprocal_ = 1.0f / (finite ? divisor_ : scale);  // else 0, or NaN: products with it are right
+  }
+  /// What is to be divided, once before operator().
+  template <int N>
+  KOKKOS_FORCEINLINE_FUNCTION void enlarge(Pack<float, N>& x) const {
+    if (factor_ != 1.0f)
+      for (int j = 0; j < N; ++j) x[j] *= factor_;
+  }
+  /// The remainders have the sign that keeps that of -0.
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(float x) const {
+    float q = x * reciprocal_;
+    q = Kokkos::fma(Kokkos::fma(divisor_, q, -x), -reciprocal_, q);
+    return Kokkos::fma(Kokkos::fma(divisor_, q, -x), -reciprocal_, q);
+  }
+
+ private:
+  float factor_, divisor_, reciprocal_;
+};
 
 /// *to = max(*to, amax) among the teams; looks before it writes, as few tiles raise the maximum.
 KOKKOS_FORCEINLINE_FUNCTION void raise(float* to, MagnitudeBits amax) {

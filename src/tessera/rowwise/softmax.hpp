@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_SOFTMAX_HPP
 
 #include <tessera/rowwise/exponential.hpp>
+#include <tessera/rowwise/packed_softmax.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/softmax.hpp>
@@ -76,6 +77,7 @@ void start_softmax(Exec const& exec, SoftmaxProblem problem) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
   collapse(problem.in, problem.out);
   TileGrid const grid = row_grid(problem.in);
+  if (std::is_same_v<Acc, float> && start_packed_softmax(exec, problem, grid)) return;
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     launch_tiles<Shape>(

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_WARP_HPP
+#define TESSERA_WARP_HPP
+
+#include <Kokkos_Core.hpp>
+
+namespace tessera::detail {
+
+/// What threads find out together on a machine whose warps have shuffles, and its own conversions of packs. Specialised
+/// by the backend that has them:
+///
+///     thread()                    this thread's place in its team; `lane = thread() % 32`
+///     join<Lanes>(x, f)           f over the x of `Lanes` neighbouring lanes, a power of two; each gets the same bits
+///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
+///                                 kernel calls it once for each Tag
+///     share_among_teams<Tag>(x, n) the same among n neighbouring teams that run at the same time (launch_together):
+///                                 lane i of every warp gets that of team i % n; n is a power of two, 8 at most
+///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again
+///                                 and takes no registers meanwhile
+///     largest_magnitude(packs)    of all elements of an array of packs, as the bits of an fp32: a NaN is the largest
+///     widened(pack)               a pack of floats; a NaN stays one
+///     narrowed<T>(pack)           rounded to nearest even, 8-bit types saturated: the bits of T(x), T::saturate(x)
+template <class Exec>
+struct WarpAtoms {
+  static constexpr bool available = false;
+};
+
+}  // namespace tessera::detail
+
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <tessera/cuda/warp.hpp>
+#endif
+
+#endif

@@ -1,0 +1,304 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_PACKED_NORMALIZATION_HPP
+#define TESSERA_ROWWISE_PACKED_NORMALIZATION_HPP
+
+#include <tessera/normalization.hpp>
+#include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/shared_rows.hpp>
+
+namespace tessera::detail {
+
+/// The sum of some elements and that of their squares, about their mean if the norm is centered.
+struct Moments {
+  float sum, squares;
+};
+
+/// LayerNorm if `centered`, else RMSNorm. With a residual the row is in + residual, rounded where that sum is written.
+template <class Exec, class T, class Shape>
+struct PackedNorm {
+  using Row = PackedRow<Exec, Shape, T>;
+  using Raw = typename Row::Raw;
+  using Values = typename Row::Values;
+  static constexpr int packs = Shape::packs, width = Row::width;
+  struct Tag {};
+
+  PackedGrid grid;
+  Operand out, in, weight, bias, mean, rstd, residual, sum;
+  float epsilon, inverse_length;
+  bool centered;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Row const row(grid, team.league_rank());
+    Raw raw[packs];
+    Values x[packs];
+    row.load(in, raw, T(0.0f));
+    if (residual.present()) {
+      Raw added[packs];
+      row.load(residual, added, T(0.0f));
+      unroll<packs>([&](auto k) {
+        x[k] = Row::Atoms::widened(raw[k]);
+        add(x[k], added[k]);
+      });
+      if (sum.present()) row.template store<T>(sum, [&](auto k) { return x[k]; });
+    } else {
+      unroll<packs>([&](auto k) { x[k] = Row::Atoms::widened(raw[k]); });
+    }
+    one_row(row, x);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void add(Values& x, Raw const& added) const {
+    Values const y = Row::Atoms::widened(added);
+    for (int j = 0; j < width; ++j) x[j] += y[j];
+    if (sum.present()) x = Row::Atoms::widened(Row::Atoms::template narrowed<T>(x));
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Values (&x)[packs]) const {
+    Moments const own = centered ? warp_moments(row, x) : Moments{0, warp_squares(row, x)};
+    Moments const all = whole(row, own);
+    float const center = inverse_length * all.sum, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
+    if (row.lane == 0 && row.inside()) {
+      if (mean.present()) row.place.template value<float>(mean) = center;
+      if (rstd.present()) row.place.template value<float>(rstd) = factor;
+    }
+    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+      row.template store<typename decltype(tag)::type>(out, [&](auto k) {
+        for (int j = 0; j < width; ++j) x[k][j] = (x[k][j] - center) * factor;
+        return scaled(row, k, x[k]);
+      });
+    });
+  }
+
+  /// How many elements of the row warp `warp` of those that share it has.
+  KOKKOS_FORCEINLINE_FUNCTION static int length_of(Row const& row, int warp) {
+    int elements = 0;
+    unroll<packs>([&](auto k) {
+      int const left = row.count - (k * Row::lanes + warp * Shape::neighbours);
+      elements += width * (left < 0 ? 0 : left < Shape::neighbours ? left : Shape::neighbours);
+    });
+    return elements;
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static float warp_squares(Row const& row, Values const (&x)[packs], float center = 0) {
+    float squares = 0;
+    unroll<packs>([&](auto k) {
+      if (!row.has(k)) return;
+      for (int j = 0; j < width; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
+    });
+    return Row::join(squares, Add{});
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION Moments warp_moments(Row const& row, Values const (&x)[packs]) const {
+    float sum = 0;
+    unroll<packs>([&](auto k) {
+      for (int j = 0; j < width; ++j) sum += x[k][j];
+    });
+    sum = Row::join(sum, Add{});
+    float center = inverse_length * sum;
+    if constexpr (Shape::warps > 1) {
+      int const length = length_of(row, row.lane / 32);
+      center = length > 0 ? sum / static_cast<float>(length) : 0.0f;
+    }
+    return {sum, warp_squares(row, x, center)};
+  }
+
+  /// The row's sum and its squares about its mean from those of the warps, in one exchange (T. F. Chan, G. H. Golub,
+  /// R. J. LeVeque, "Algorithms for computing the sample variance", 1983): to the squares about a warp's mean come
+  /// those of what it differs by.
+  KOKKOS_FORCEINLINE_FUNCTION Moments whole(Row const& row, Moments own) const {
+    if constexpr (Shape::warps == 1) {
+      return own;
+    } else {
+      Moments part = Row::template of_warp<Tag>(own);
+      float const sum = Row::join_parts(part.sum, Add{});
+      if (centered) {
+        auto const length = static_cast<float>(length_of(row, row.lane % Shape::warps));
+        float const difference = length > 0 ? part.sum / length - inverse_length * sum : 0.0f;
+        part.squares += length * difference * difference;
+      }
+      return {sum, Row::join_parts(part.squares, Add{})};
+    }
+  }
+
+  /// Pack k of the output.
+  template <class K>
+  KOKKOS_FORCEINLINE_FUNCTION Values scaled(Row const& row, K k, Values x) const {
+    if (weight.present()) {
+      Values const w = parameter(row, k, weight);
+      for (int j = 0; j < width; ++j) x[j] *= w[j];
+    }
+    if (bias.present()) {
+      Values const b = parameter(row, k, bias);
+      for (int j = 0; j < width; ++j) x[j] += b[j];
+    }
+    return x;
+  }
+
+  template <class K>
+  KOKKOS_FORCEINLINE_FUNCTION static Values parameter(Row const& row, K k, Operand const& from) {
+    Values values{};
+    if (!row.has(k)) return values;
+    if (from.type == scalar_of<T>)
+      values = Row::Atoms::widened(load_pack<width>(static_cast<T const*>(from.data) + row.pack(k) * width));
+    else
+      values = load_pack<width>(static_cast<float const*>(from.data) + row.pack(k) * width);
+    return values;
+  }
+};
+
+/// How many elements, their mean, and their squares about it (about 0 if the norm is not centered).
+struct SampleMoments {
+  float count = 0, mean = 0, squares = 0;
+};
+
+/// The same for long rows, batch by batch. A residual needs a sum, which is what is kept, and read again.
+template <class Exec, class T>
+struct SharedNorm {
+  using Row = SharedRow<Exec, T>;
+  using Batch = typename Row::Batch;
+  using Values = typename Row::Values;
+  static constexpr int width = Row::width, batches = shared_packs / Row::batch;
+
+  PackedGrid grid;
+  Operand out, in, weight, bias, mean, rstd, residual, sum;
+  float epsilon, inverse_length;
+  bool centered;
+  int teams = 1;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    Row const row(grid, team.league_rank(), teams);
+    auto const fetch = [&](Batch& batch, int at) {
+      row.load(in, at, batch, T(0.0f));
+      if (residual.present()) add(row, batch, at);
+    };
+    auto const fetch_again = [&](Batch& batch, int at) { row.load(residual.present() ? sum : in, at, batch, T(0.0f)); };
+    Batch kept[batches];
+    unroll<batches>([&](auto i) { fetch(kept[i], i * Row::batch * shared_threads); });
+    SampleMoments all;
+    row.for_each_batch(kept, fetch, [&](Batch const& batch, int at) { include(row, all, batch, at); });
+    Row::renew(kept);
+    all = row.template merged<SharedNorm>(all, [&](SampleMoments x, auto const& join) {
+      float const count = join(x.count, Add{});
+      float const center = count > 0 ? join(x.count * x.mean, Add{}) / count : 0.0f;
+      float const difference = x.count > 0 ? x.mean - center : 0.0f;
+      return SampleMoments{count, center, join(x.squares + x.count * difference * difference, Add{})};
+    });
+    float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
+    if (row.is_first_lane()) {
+      if (mean.present()) row.place.template value<float>(mean) = center;
+      if (rstd.present()) row.place.template value<float>(rstd) = factor;
+    }
+    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+      row.for_each_batch(kept, fetch_again, [&](Batch const& batch, int at) {
+        row.template store<typename decltype(tag)::type>(out, at, [&](auto k) {
+          Values x = Row::Atoms::widened(batch[k]);
+          for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor;
+          return scaled(row, at, k, x);
+        });
+      });
+    });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void add(Row const& row, Batch& batch, int at) const {
+    Batch added;
+    row.load(residual, at, added, T(0.0f));
+    unroll<Row::batch>([&](auto k) {
+      Values x = Row::Atoms::widened(batch[k]);
+      Values const y = Row::Atoms::widened(added[k]);
+      for (int j = 0; j < width; ++j) x[j] += y[j];
+      batch[k] = Row::Atoms::template narrowed<T>(x);
+    });
+    row.template store<T>(sum, at, [&](auto k) { return Row::Atoms::widened(batch[k]); });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void include(Row const& row, SampleMoments& all, Batch const& batch, int at) const {
+    Values x[Row::batch];
+    float total = 0, count = 0;
+    unroll<Row::batch>([&](auto k) {
+      x[k] = Row::Atoms::widened(batch[k]);
+      if (row.has(at, k)) count += width;
+      for (int j = 0; j < width; ++j) total += x[k][j];
+    });
+    if (count == 0) return;
+    float const center = centered ? total / count : 0.0f;
+    float squares = 0;
+    unroll<Row::batch>([&](auto k) {
+      if (!row.has(at, k)) return;
+      for (int j = 0; j < width; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
+    });
+    float const both = all.count + count, difference = center - all.mean, part = count / both;
+    all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
+  }
+
+  template <class K>
+  KOKKOS_FORCEINLINE_FUNCTION Values scaled(Row const& row, int at, K k, Values x) const {
+    if (weight.present()) {
+      Values const w = parameter(row, at, k, weight);
+      for (int j = 0; j < width; ++j) x[j] *= w[j];
+    }
+    if (bias.present()) {
+      Values const b = parameter(row, at, k, bias);
+      for (int j = 0; j < width; ++j) x[j] += b[j];
+    }
+    return x;
+  }
+  template <class K>
+  KOKKOS_FORCEINLINE_FUNCTION static Values parameter(Row const& row, int at, K k, Operand const& from) {
+    Values values{};
+    if (!row.has(at, k)) return values;
+    if (from.type == scalar_of<T>)
+      values = Row::Atoms::widened(load_pack<width>(static_cast<T const*>(from.data) + row.begin() + Row::step(at, k)));
+    else
+      values = load_pack<width>(static_cast<float const*>(from.data) + row.begin() + Row::step(at, k));
+    return values;
+  }
+};
+
+/// Whether the problem was one of packed rows, and has been started.
+template <class Exec>
+bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid const& grid) {
+  bool started = false;
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
+    Scalar const type = problem.in.type;
+    if (!packed_rows(grid, type)) return false;
+    RowInputs<float>::visit(type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      constexpr int width = packed_width<T>;
+      auto const is_parameter = [&](RowArray const& a) {
+        return is_packed_operand(a, grid, width, type) || is_packed_operand(a, grid, width, Scalar::fp32);
+      };
+      for (RowArray const* a : {&problem.in, &problem.residual, &problem.sum})
+        if (!is_packed_operand(*a, grid, width, type)) return;
+      if (!is_parameter(problem.weight) || !is_parameter(problem.bias)) return;
+      if (!is_packed_output<T>(problem.out, grid)) return;
+      PackedGrid const rows(grid, width);
+      using Space = KernelSpace<Exec>;
+      auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
+      Operand const out = packed(problem.out), in = packed(problem.in), weight = packed(problem.weight),
+                    bias = packed(problem.bias), mean = packed(problem.mean), rstd = packed(problem.rstd),
+                    residual = packed(problem.residual), sum = packed(problem.sum);
+      auto const epsilon = static_cast<float>(problem.epsilon),
+                 inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
+      if (rows.packs > longest_packed_row) {
+        if (residual.present() && !sum.present()) return;  // what is kept would have to be wider than T
+        launch_shared(problem.label, exec,
+                      SharedNorm<Space, T>{rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon,
+                                           inverse_length, problem.centered});
+      } else {
+        with_packed_shape(rows.packs, [&](auto shape) {
+          using Shape = decltype(shape);
+          launch_packed<Shape>(problem.label, exec, rows,
+                               PackedNorm<Space, T, Shape>{rows, out, in, weight, bias, mean, rstd, residual, sum,
+                                                           epsilon, inverse_length, problem.centered});
+        });
+      }
+      started = true;
+    });
+  }
+  return started;
+}
+
+}  // namespace tessera::detail
+
+#endif

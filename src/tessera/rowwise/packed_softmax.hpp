@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
+#define TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
+
+#include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/shared_rows.hpp>
+#include <tessera/softmax.hpp>
+
+namespace tessera::detail {
+
+/// e^x; the two roundings of its argument put 2 |x| u into the result.
+KOKKOS_FORCEINLINE_FUNCTION float packed_exponential(float x) { return Kokkos::exp2(x * 1.44269504088896341f); }
+
+/// What exponents are relative to: the maximum, or 0 where there is nothing but -Inf and NaN, whose exponentials are
+/// then 0 and NaN.
+KOKKOS_FORCEINLINE_FUNCTION float reference_of(float top) {
+  return top == -Kokkos::Experimental::infinity_v<float> ? 0.0f : top;
+}
+
+/// The maximum of some elements of a row and the sum of their exponentials relative to reference_of(it).
+struct SoftmaxPart {
+  float top = -Kokkos::Experimental::infinity_v<float>, sum = 0;
+};
+
+/// One maximum, then every part relative to it: parts of other warps are read once.
+template <class Exec, class T, class Shape>
+struct PackedSoftmax {
+  using Row = PackedRow<Exec, Shape, T>;
+  static constexpr int packs = Shape::packs, width = Row::width;
+  static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
+
+  PackedGrid grid;
+  Operand out, in;
+  float scale;
+  bool log;
+  T rest;  // what lies beyond a row; scaled it is -Inf
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Row const row(grid, team.league_rank());
+    typename Row::Raw raw[packs];
+    row.load(in, raw, rest);
+    if (log)
+      log_of_row(row, raw);
+    else
+      one_row(row, raw);
+  }
+
+  /// x = scale * raw, and the maximum over the lanes of a warp.
+  KOKKOS_FORCEINLINE_FUNCTION float top_of(typename Row::Raw const (&raw)[packs],
+                                           typename Row::Values (&x)[packs]) const {
+    float top = lowest;
+    unroll<packs>([&](auto k) {
+      x[k] = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < width; ++j) {
+        x[k][j] *= scale;
+        top = larger(top, x[k][j]);
+      }
+    });
+    return Row::join(top, [](float a, float b) { return larger(a, b); });
+  }
+
+  /// The row's maximum and sum from those of its warps.
+  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(SoftmaxPart part) {
+    if constexpr (Shape::warps == 1) {
+      return part;
+    } else {
+      part = Row::template of_warp<PackedSoftmax>(part);
+      float const top = Row::join_parts(part.top, [](float a, float b) { return larger(a, b); });
+      return {top, Row::join_parts(part.sum * packed_exponential(part.top - reference_of(top)), Add{})};
+    }
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, typename Row::Raw const (&raw)[packs]) const {
+    typename Row::Values x[packs];
+    float const top = top_of(raw, x), relative_to = reference_of(top);
+    float sum = 0;
+    unroll<packs>([&](auto k) {
+      for (int j = 0; j < width; ++j) {
+        x[k][j] = packed_exponential(x[k][j] - relative_to);
+        sum += x[k][j];
+      }
+    });
+    SoftmaxPart const all = whole({top, Row::join(sum, Add{})});
+    float factor = all.sum == 0 ? 0.0f : 1.0f / all.sum;
+    if constexpr (Shape::warps > 1) factor *= packed_exponential(top - reference_of(all.top));
+    write(row, x, [&](float e) { return e * factor; });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void log_of_row(Row const& row, typename Row::Raw const (&raw)[packs]) const {
+    typename Row::Values x[packs];
+    float const top = top_of(raw, x), relative_to = reference_of(top);
+    float sum = 0;
+    unroll<packs>([&](auto k) {
+      for (int j = 0; j < width; ++j) sum += packed_exponential(x[k][j] - relative_to);
+    });
+    SoftmaxPart const all = whole({top, Row::join(sum, Add{})});
+    float const to = reference_of(all.top), denominator = all.sum == 0 ? 0.0f : Kokkos::log(all.sum);
+    write(row, x, [&](float value) { return value - to - denominator; });
+  }
+
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, typename Row::Values (&x)[packs], F const& f) const {
+    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+      row.template store<typename decltype(tag)::type>(out, [&](auto k) {
+        for (int j = 0; j < width; ++j) x[k][j] = f(x[k][j]);
+        return x[k];
+      });
+    });
+  }
+};
+
+/// The same for long rows: maximum and sum together, batch by batch; exponentials are computed a second time.
+template <class Exec, class T>
+struct SharedSoftmax {
+  using Row = SharedRow<Exec, T>;
+  using Batch = typename Row::Batch;
+  static constexpr int width = Row::width;
+
+  PackedGrid grid;
+  Operand out, in;
+  float scale;
+  bool log;
+  T rest;  // what lies beyond a row; scaled it is -Inf
+  int teams = 1;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    Row const row(grid, team.league_rank(), teams);
+    auto const fetch = [&](Batch& batch, int at) { row.load(in, at, batch, rest); };
+    Batch kept[shared_packs / Row::batch];
+    unroll<shared_packs / Row::batch>([&](auto i) { fetch(kept[i], i * Row::batch * shared_threads); });
+    SoftmaxPart part;
+    row.for_each_batch(kept, fetch, [&](Batch const& batch, int) { part = with_batch(part, batch); });
+    Row::renew(kept);
+    part = row.template merged<SharedSoftmax>(part, [](SoftmaxPart x, auto const& join) {
+      float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+      return SoftmaxPart{top, join(x.sum * packed_exponential(x.top - reference_of(top)), Add{})};
+    });
+    float const to = reference_of(part.top);
+    if (log) {
+      float const denominator = part.sum == 0 ? 0.0f : Kokkos::log(part.sum);
+      write(row, kept, fetch, [&](float x) { return x - to - denominator; });
+    } else {
+      float const factor = part.sum == 0 ? 0.0f : 1.0f / part.sum;
+      write(row, kept, fetch, [&](float x) { return packed_exponential(x - to) * factor; });
+    }
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION SoftmaxPart with_batch(SoftmaxPart part, Batch const& batch) const {
+    typename Row::Values x[Row::batch];
+    float top = part.top;
+    unroll<Row::batch>([&](auto k) {
+      x[k] = Row::Atoms::widened(batch[k]);
+      for (int j = 0; j < width; ++j) {
+        x[k][j] *= scale;
+        top = larger(top, x[k][j]);
+      }
+    });
+    float const to = reference_of(top);
+    float sum = part.sum * packed_exponential(part.top - to);
+    unroll<Row::batch>([&](auto k) {
+      for (int j = 0; j < width; ++j) sum += packed_exponential(x[k][j] - to);
+    });
+    return {top, sum};
+  }
+
+  template <class Fetch, class F>
+  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, Batch (&kept)[shared_packs / Row::batch], Fetch const& fetch,
+                                         F const& f) const {
+    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+      row.for_each_batch(kept, fetch, [&](Batch const& batch, int at) {
+        row.template store<typename decltype(tag)::type>(out, at, [&](auto k) {
+          typename Row::Values x = Row::Atoms::widened(batch[k]);
+          for (int j = 0; j < width; ++j) x[j] = f(x[j] * scale);
+          return x;
+        });
+      });
+    });
+  }
+};
+
+/// Whether the problem was one of packed rows, and has been started.
+template <class Exec>
+bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileGrid const& grid) {
+  bool started = false;
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
+    Scalar const type = problem.in.type;
+    if (!packed_rows(grid, type) || problem.scale == 0) return false;
+    RowInputs<float>::visit(type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      constexpr int width = packed_width<T>;
+      if (!is_packed_operand(problem.in, grid, width, type)) return;
+      if (!is_packed_output<T>(problem.out, grid)) return;
+      PackedGrid const rows(grid, width);
+      Operand const out = operand(problem.out, grid, width, true), in = operand(problem.in, grid, width, true);
+      auto const scale = static_cast<float>(problem.scale);
+      T const rest(problem.scale < 0 ? HUGE_VALF : -HUGE_VALF);
+      using Space = KernelSpace<Exec>;
+      if (rows.packs > longest_packed_row)
+        launch_shared(problem.label, exec, SharedSoftmax<Space, T>{rows, out, in, scale, problem.log, rest});
+      else
+        with_packed_shape(rows.packs, [&](auto shape) {
+          using Shape = decltype(shape);
+          launch_packed<Shape>(problem.label, exec, rows,
+                               PackedSoftmax<Space, T, Shape>{rows, out, in, scale, problem.log, rest});
+        });
+      started = true;
+    });
+  }
+  return started;
+}
+
+}  // namespace tessera::detail
+
+#endif
