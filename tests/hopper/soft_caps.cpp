@@ -11,7 +11,7 @@ namespace {
 template <class T>
 void check_caps(HopperAttentionOf<T> const& x) {
   for (bool causal : {false, true})
-    for (double limit : {1000.0, 100.0, 40.0, 15.0, 4.0, 0.5}) {
+    for (double limit : {100.0, 15.0, 2.0}) {
       CAPTURE(limit);
       check_score_of(x, {.causal = causal}, score::SoftCap{limit},
                      [=](double s, int, int, int, int) { return limit * std::tanh(s / limit); });
@@ -22,8 +22,7 @@ void check_caps(HopperAttentionOf<T> const& x) {
 
 TEST_CASE("the hopper pipeline caps scores of every size") {
   for (AttentionShape z : scored_shapes) check_caps(HopperAttentionOf<bf16_t>(z));
-  check_caps(HopperAttentionOf<bf16_t>({1, 2, 1, 140, 8300, 128, 128}));  // long tiles of keys
-  check_caps(HopperAttentionOf<fp16_t>(scored_shapes[0]));
+  check_caps(HopperAttentionOf<fp16_t>({1, 2, 1, 150, 300, 128, 128}));
 }
 
 TEST_CASE("the hopper pipeline caps rows whose scores are all far below 0") {

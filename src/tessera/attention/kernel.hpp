@@ -397,7 +397,8 @@ struct AttentionKernel {
         if (weigh_small<0>(math, f, score_scale(t), largest, s, softmax)) return;
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
-        return softmax.update(math, s, f.whole(score_scale(t), log2_e), largest);
+        auto const whole = f.whole(score_scale(t), log2_e);
+        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
       }
     modify(math, t, j, f, s, bs);
     softmax.update(math, s);
@@ -425,6 +426,13 @@ struct AttentionKernel {
     } else {
       return false;
     }
+  }
+  /// Whether the rounding of such exponents does not show.
+  template <class Math, class Near>
+  KOKKOS_FORCEINLINE_FUNCTION static bool moderate(Math& math, Near const& near, RowValues& largest) {
+    bool all = true;
+    math.for_rows([&](Compute x) { all = all && Kokkos::abs(near.minus(x, 0)) <= Compute(1 << 16); }, largest);
+    return math.holds_for_all(all);
   }
 
   /// No pair of step j is hidden.

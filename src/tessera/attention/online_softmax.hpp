@@ -43,7 +43,7 @@ class OnlineSoftmax {
     bool huge = false;
     math.for_rows(
         [scale, &huge](Compute& m, Compute const& before, Compute& base) {
-          if constexpr (slack > 0) m = m * scale <= before * scale + slack ? before : m;
+          if constexpr (slack > 0) m = (m - before) * scale <= slack ? before : m;
           base = m == lowest ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
           huge = huge || Kokkos::abs(base) > largest_base;
         },
