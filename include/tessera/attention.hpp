@@ -312,8 +312,10 @@ inline void check_attention_workspace(AttentionOptions const& options, AnyArray 
 
 /// The problem as it runs: functors of the caller's own are asked about the heads and keys as they are.
 template <class Exec, class Score, class Mask, class O, class Q, class K, class V>
-AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options) {
-  AttentionProblem const p = attention_problem<Exec>(o, q, k, v, options);
+AttentionProblem attention_to_run(O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options,
+                                  Score const& score) {
+  AttentionProblem p = attention_problem<Exec>(o, q, k, v, options);
+  p.biases = score_tiles(p, score);
   bool const as_it_is = own_functor<Score, Mask> || drops_weights<Score>;
   return as_it_is ? p : with_heads_together(with_window_cut_out(p));
 }
@@ -342,7 +344,7 @@ template <class Exec, class O, class Q, class K, class V, class Score, class Mas
 void attend(Exec const& exec, O const& o, Q const& q, K const& k, V const& v, AttentionOptions const& options,
             Score const& score, Mask const& mask) {
   using Compute = attention_compute<O>;
-  AttentionProblem const p = attention_to_run<Exec, Score, Mask>(o, q, k, v, options);
+  AttentionProblem const p = attention_to_run<Exec, Score, Mask>(o, q, k, v, options, score);
   AttentionPlan const plan = plan_attention<Exec, Compute, Score, Mask>(exec, p, options);
   if (plan.tiles == 0) return;
   check_mask(mask, p, plan);
@@ -361,9 +363,9 @@ template <detail::execution_space Exec, detail::view O, detail::view Q, detail::
 AttentionPlan attention_plan(Exec const& exec, O const& o, Q const& q, K const& k, V const& v,
                              AttentionOptions const& options = {}, Score const& score = {}, Mask const& = {}) {
   detail::require_attention_operands<Exec, O, Q, K, V>();
-  return detail::with_score_to_run<Score, Mask>(options, score, [&]<class ToRun>(ToRun const&) {
+  return detail::with_score_to_run<Score, Mask>(options, score, [&]<class ToRun>(ToRun const& to_run) {
     return detail::plan_attention<Exec, detail::attention_compute<O>, ToRun, Mask>(
-        exec, detail::attention_to_run<Exec, ToRun, Mask>(o, q, k, v, options), options);
+        exec, detail::attention_to_run<Exec, ToRun, Mask>(o, q, k, v, options, to_run), options);
   });
 }
 

@@ -36,9 +36,12 @@
 /// being even, in 16 bits each. Each is asked in place of f(s, i, j). Where
 /// f(s, i, j) is a function of s alone that is simpler for small s,
 ///
-///     KOKKOS_FUNCTION auto near(T scale) const;
+///     static constexpr int nears;
+///     template <int Which> KOKKOS_FUNCTION auto near(T scale, T unit) const;
 ///
-/// is called as n(x) in place of f(x·scale, i, j) where n.covers(the largest |x| of some).
+/// give such functions n for Which from 0 to nears - 1, simple ones first: unit·f(x·scale, i, j) - y is n.minus(x, y),
+/// where n.covers(the largest |x| of some). So does whole(scale, unit) for all x. Without y it is odd in x and grows
+/// with it.
 namespace tessera::score {
 
 /// What is added to the score of query i + r and key j + c: at + r·per_query + c·per_key.
@@ -72,28 +75,47 @@ WithDropout<Score> with_dropout(Score const& score = {}) {
 }
 
 /// limit·tanh(s / limit), as Gemma 2 bounds its scores; limit is positive. For float the error is at most limit·2^-20.
-/// Where scores are up to limit / 2 it is a polynomial, by which attention takes three quarters of the time of the
-/// rest.
+/// Where scores are up to 0.15 limit or limit / 2 it is a polynomial, which takes attention less time.
 struct SoftCap {
   static constexpr bool anywhere = true;
   double limit;
 
-  /// Of |s| <= limit / 2: tanh z = z (c0 + c1 z^2 + c2 z^4 + c3 z^6), whose largest error there, 2^-22.9, is the least
-  /// of all such polynomials.
+  /// Of |s| <= reach·limit: tanh z = z (c0 + c1 z^2 + ...), the least of all such polynomials in their largest error,
+  /// 2^-20.6 of two terms and 2^-22.9 of four.
+  template <int Terms>
   struct Near {
-    float factor, limit;
-    KOKKOS_FUNCTION bool covers(float largest) const { return largest * factor <= 0.5f; }
-    KOKKOS_FUNCTION float operator()(float x) const {
-      float const z = x * factor, u = z * z;
-      return z * (limit * 0.999997676f +
-                  u * (limit * -0.333206552f + u * (limit * 0.131451457f + u * (limit * -0.0433724837f))));
+    static constexpr float reach = Terms == 2 ? 0.15f : 0.5f;
+    float factor_of_z, c[Terms];
+    KOKKOS_FUNCTION bool covers(float largest) const { return largest * factor_of_z <= reach; }
+    KOKKOS_FUNCTION float minus(float x, float y) const {
+      float const u = x * x;
+      float sum = c[Terms - 1];
+      for (int k = Terms - 2; k >= 0; --k) sum = c[k] + u * sum;
+      return x * sum - y;
+    }
+  };
+  /// Of all s: tanh z = 1 - 2 / (e^2z + 1), see tanh_by_exponential().
+  struct Whole {
+    float exponent, limit;
+    KOKKOS_FUNCTION float minus(float x, float y) const {
+      float const e = detail::exp2_approximate(x * exponent);
+      return (limit - y) - 2.0f * limit * detail::reciprocal_approximate(e + 1.0f);
     }
   };
   template <class T>
   struct OfHead {
     T limit, reciprocal;
-    KOKKOS_FUNCTION Near near(float scale) const requires std::is_same_v<T, float> {
-      return {scale * reciprocal, limit};
+    KOKKOS_FUNCTION Whole whole(float scale, float unit) const requires std::is_same_v<T, float> {
+      return {scale * reciprocal * 2.8853900817779268f, limit * unit};
+    }
+    static constexpr int nears = 2;
+    template <int Which>
+    KOKKOS_FUNCTION auto near(float scale, float unit) const requires std::is_same_v<T, float> {
+      float const z = scale * reciprocal, u = z * z, c0 = scale * unit, c1 = c0 * u;
+      if constexpr (Which == 0)
+        return Near<2>{z, {c0 * 0.9999792f, c1 * -0.32962054f}};
+      else
+        return Near<4>{z, {c0 * 0.999997675f, c1 * -0.333206564f, c1 * u * 0.131451458f, c1 * u * u * -0.0433724821f}};
     }
     KOKKOS_FUNCTION T operator()(T s, int, int) const {
       if constexpr (std::is_same_v<T, float>)

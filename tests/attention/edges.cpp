@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include <tessera/attention.hpp>
 
-#include "reference/attention.hpp"
+#include "attention/operands.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -80,6 +79,36 @@ TEST_CASE_TEMPLATE_DEFINE("attention keeps NaN and Inf in their rows", Exec, spe
   for (float x : values(o)) CHECK(std::isfinite(x));
 }
 TEST_CASE_TEMPLATE_APPLY(special_id, Spaces);
+
+namespace {
+
+/// Scores that grow by so much every 128 keys, towards the first key or the last.
+template <class Exec, class T>
+void check_growing(AttentionShape z, double step, bool to_first) {
+  CAPTURE(step);
+  CAPTURE(to_first);
+  Operands<Exec, T> x(z);
+  for (std::size_t row = 0; row < x.q.size() / z.d; ++row) x.q[row * z.d] = T(4.f);
+  for (std::size_t row = 0; row < x.k.size() / z.d; ++row) {
+    int const j = static_cast<int>(row % z.keys), so_many = to_first ? z.keys - 1 - j : j;
+    x.k[row * z.d] = T(static_cast<float>(step * so_many / 128 * std::sqrt(double(z.d)) / 4));
+  }
+  fill(x.qv, x.q), fill(x.kv, x.k);
+  x.attend({});
+  x.check(everything, unchanged, x.scale());
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("attention bears maxima that stay, move a little and move far", Exec, growing_id) {
+  for (double step : {0.7, 5.0, 60.0})
+    for (bool to_first : {true, false}) {
+      check_growing<Exec, bf16_t>({1, 2, 1, 150, 700, 128, 128}, step, to_first);
+      check_growing<Exec, fp16_t>({1, 2, 2, 130, 600, 64, 64}, step, to_first);
+      check_growing<Exec, float>({1, 1, 1, 70, 700, 32, 16}, step, to_first);
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(growing_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("attention names what does not fit and writes nothing", Exec, errors_id) {
   Exec const e;

@@ -94,13 +94,21 @@ TEST_CASE("a soft cap errs by 2^-20 of its limit at most") {
     float const x = static_cast<float>(n) * 1e-3f;
     double const exact = limit * std::tanh(0.5 * double(x) / limit);
     worst = std::max(worst, std::fabs(f(x * 0.5f, 0, 0) - exact));
-    auto const near = f.near(0.5f);
-    if (near.covers(std::fabs(x))) worst = std::max(worst, std::fabs(near(x) - exact));
+    worst = std::max(worst, std::fabs(f.whole(0.5f, 1.0f).minus(x, 0) - exact));
+    auto const small = [&](auto const& near, float unit) {
+      if (near.covers(std::fabs(x))) worst = std::max(worst, std::fabs(near.minus(x, 0) / unit - exact));
+    };
+    small(f.near<0>(0.5f, 1.0f), 1), small(f.near<1>(0.5f, 1.0f), 1), small(f.near<1>(0.5f, 4.0f), 4);
   }
   CHECK(worst <= limit * 0x1p-20);
-  CHECK(f.near(0.5f).covers(49.9f));
-  CHECK(!f.near(0.5f).covers(50.1f));
-  CHECK(!f.near(0.5f).covers(INFINITY));
+  auto const covers = [&](float x) {
+    return (f.near<0>(0.5f, 1.0f).covers(x) ? 2 : 0) + f.near<1>(0.5f, 1.0f).covers(x);
+  };
+  CHECK(covers(14.9f) == 3);
+  CHECK(covers(15.1f) == 1);
+  CHECK(covers(49.9f) == 1);
+  CHECK(covers(50.1f) == 0);
+  CHECK(covers(INFINITY) == 0);
 }
 
 TEST_CASE_TEMPLATE_DEFINE("ALiBi and additive biases over whole tiles and edges", Exec, biases_id) {

@@ -9,24 +9,30 @@
 
 namespace tessera::test {
 
-/// Random operands of bf16 on the device, and what the warp-specialised pipeline makes of them.
-struct HopperAttention {
+/// Random operands on the device, and what the warp-specialised pipeline makes of them.
+template <class T>
+struct HopperAttentionOf {
   using Exec = Kokkos::Cuda;
   AttentionShape z;
-  std::vector<bf16_t> qh, kh, vh;
-  ViewOf<Exec, bf16_t****> q, k, v, o;
+  std::vector<T> qh, kh, vh;
+  ViewOf<Exec, T****> q, k, v, o;
   ViewOf<Exec, float***> lse;
 
-  explicit HopperAttention(AttentionShape shape)
+  explicit HopperAttentionOf(AttentionShape shape)
       : z(shape),
         q("Q", z.batch, z.heads, z.queries, z.d),
         k("K", z.batch, z.kv_heads, z.keys, z.d),
         v("V", z.batch, z.kv_heads, z.keys, z.d_v),
         o("O", z.batch, z.heads, z.queries, z.d_v),
         lse("LSE", z.batch, z.heads, z.queries) {
-    qh = uniform<bf16_t>(q.size(), 1, -2, 2), kh = uniform<bf16_t>(k.size(), 2, -2, 2);
-    vh = uniform<bf16_t>(v.size(), 3);
+    qh = uniform<T>(q.size(), 1, -2, 2), kh = uniform<T>(k.size(), 2, -2, 2);
+    vh = uniform<T>(v.size(), 3);
     fill(q, qh), fill(k, kh), fill(v, vh);
+  }
+  /// All scores at some negative number.
+  void make_scores_negative(double q_mean, double k_mean) {
+    qh = uniform<T>(q.size(), 1, q_mean - 0.2, q_mean + 0.2), kh = uniform<T>(k.size(), 2, -k_mean - 0.2, 0.2 - k_mean);
+    fill(q, qh), fill(k, kh);
   }
   template <class Score>
   void run(AttentionOptions options, Score const& functor) const {
@@ -45,9 +51,21 @@ struct HopperAttention {
     return attention_reference(
         z, qh, kh, vh, 1 / std::sqrt(double(z.d)),
         [=, this](int, int i, int j) { return !causal || j <= i + z.keys - z.queries; }, expected,
-        8 * unit_roundoff<float>(), 2 * unit_roundoff<bf16_t>());
+        8 * unit_roundoff<float>(), 2 * unit_roundoff<T>());
   }
 };
+using HopperAttention = HopperAttentionOf<bf16_t>;
+
+/// What that pipeline makes of operands and a score against expected(s, b, h, i, j).
+template <class T, class Score, class Expected>
+void check_score_of(HopperAttentionOf<T> const& x, AttentionOptions const& options, Score const& functor,
+                    Expected const& expected) {
+  CAPTURE(options.causal);
+  x.run(options, functor);
+  auto const r = x.reference(options.causal, expected);
+  check_attention(r, values(x.o));
+  check_lse(r, values(x.lse));
+}
 
 /// A score on that pipeline against expected(s, b, h, i, j), for one shape with and without the causal mask.
 template <class Score, class Expected>
@@ -56,13 +74,7 @@ void check_score_on_hopper(AttentionShape z, Score const& functor, Expected cons
   CAPTURE(z.keys);
   CAPTURE(z.d);
   HopperAttention const x(z);
-  for (bool causal : {false, true}) {
-    CAPTURE(causal);
-    x.run({.causal = causal}, functor);
-    auto const r = x.reference(causal, expected);
-    check_attention(r, values(x.o));
-    check_lse(r, values(x.lse));
-  }
+  for (bool causal : {false, true}) check_score_of(x, {.causal = causal}, functor, expected);
 }
 
 inline constexpr AttentionShape scored_shapes[] = {{1, 4, 2, 300, 520, 128, 128},

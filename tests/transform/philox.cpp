@@ -26,11 +26,17 @@ constexpr Known known[] = {
      {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
+// The same after seven rounds.
+constexpr PhiloxCounter known_of_seven[] = {{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48},
+                                            {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662},
+                                            {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}};
+
+template <int Rounds>
 struct KnownWord {
   static constexpr bool wants_index = true;
   Known k;
   KOKKOS_FUNCTION double operator()(std::int64_t i) const {
-    return philox4x32(k.counter, k.key)[static_cast<std::size_t>(i)];
+    return philox4x32<Rounds>(k.counter, k.key)[static_cast<std::size_t>(i)];
   }
 };
 
@@ -45,11 +51,15 @@ struct Word {
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("philox gives the known answers of Random123", Exec, philox_known) {
-  for (Known const& k : known) {
-    ViewOf<Exec, double*> const out("out", 4);
-    transform(Exec{}, out, KnownWord{k});
-    std::vector<double> const got = values(out);
-    for (std::size_t i = 0; i < 4; ++i) CHECK(got[i] == static_cast<double>(k.result[i]));
+  for (std::size_t n = 0; n < std::size(known); ++n) {
+    ViewOf<Exec, double*> const out("out", 4), out_of_seven("out", 4);
+    transform(Exec{}, out, KnownWord<10>{known[n]});
+    transform(Exec{}, out_of_seven, KnownWord<7>{known[n]});
+    std::vector<double> const got = values(out), got_of_seven = values(out_of_seven);
+    for (std::size_t i = 0; i < 4; ++i) {
+      CHECK(got[i] == static_cast<double>(known[n].result[i]));
+      CHECK(got_of_seven[i] == static_cast<double>(known_of_seven[n][i]));
+    }
   }
 }
 TEST_CASE_TEMPLATE_APPLY(philox_known, Spaces);

@@ -36,6 +36,8 @@ struct Atoms : Sizes {
   static constexpr bool clips_rows = rows_contiguous;
   /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
   static constexpr int weight_exponent = sizeof(Element) == 1 ? 8 : 0;
+  /// Weights have the exponents of fp32.
+  static constexpr bool wide_weights = std::is_same_v<Element, bf16_t>;
 
   using Source = CUtensorMap;
   struct Target {
@@ -62,6 +64,11 @@ struct Atoms : Sizes {
   template <int N, int K>
   struct Right : std::conditional_t<Sizes::right_across, Lined<K, N, true>, Lined<N, K>> {  // (N,K)
     static constexpr bool left = false;
+  };
+  /// What is added to a sum of products, of any type of 16 bits.
+  template <int M, int N>
+  struct Addend : Boxes<std::uint16_t, M, N> {  // (M,N)
+    static constexpr bool left = true;
   };
   template <int K, int N>
   struct RightTransposed : std::conditional_t<rows_contiguous, Lined<N, K, true>, Lined<K, N>> {};  // (K,N)
@@ -139,6 +146,25 @@ struct Atoms : Sizes {
     static constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // of the tensor cores along K
     std::uint32_t r[steps][4];
     __device__ __forceinline__ explicit Rounded(Math&) {}
+  };
+
+  template <int M, int N, class Of>
+  struct Words {
+    static constexpr int ahead = N / 64;  // blocks of 32 columns
+    std::uint32_t r[ahead * 8];           // of two elements each, in an accumulator's order
+    Of of;
+
+    /// Of both of a thread's rows at once, since what of() computes for columns alone serves both.
+    __device__ __forceinline__ void find(Math const& math, int block, std::uint32_t* to) const {
+      static_assert(Accumulator<M, N>::blocks == 1 && N % 32 == 0);
+      auto const upper = of(math.template row<M, N>(0), math.template col<M, N>(block * 16)),
+                 lower = of(math.template row<M, N>(2), math.template col<M, N>(block * 16));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        to[2 * k] = upper[k];
+        to[2 * k + 1] = lower[k];
+      }
+    }
   };
 
   struct Copy {
@@ -318,21 +344,29 @@ struct Atoms : Sizes {
           f(acc.r[block][i], row<M, N>(i, block), col<M, N>(i));
         }
     }
-    /// f(element, its own of the four values that values(row, column) has from every fourth column on). Two lanes share
-    /// four columns: one finds the values of the upper row, the other those of the lower, and they exchange halves.
-    template <int M, int N, class Values, class F>
-    __device__ __forceinline__ void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
-      static_assert(Accumulator<M, N>::blocks == 1);
-      bool const odd = thread % 2 != 0;
+    /// A thread's words for an (M, N) accumulator, where of(row, column) has four words for eight columns of 32: for
+    /// that column, its neighbour and those 8, 16 and 24 behind the first such, a word for every two. These are the
+    /// columns that a thread has. Half of them are found at once, under what follows: for all there are no registers.
+    /// The question whether anybody looks at them keeps the compiler from finding them later.
+    template <int M, int N, class Of>
+    __device__ __forceinline__ Words<M, N, Of> words(bool wanted, Of const& of) const {
+      Words<M, N, Of> all{{}, of};
+      if (wanted)
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
-        auto const four = values(row<M, N>(i) + (odd ? 8 : 0), col<M, N>(i) / 4 * 4);
-        auto const other0 = __shfl_xor_sync(~0u, odd ? four[0] : four[2], 1);
-        auto const other1 = __shfl_xor_sync(~0u, odd ? four[1] : four[3], 1);
-        f(acc.r[0][i], odd ? other0 : four[0]);
-        f(acc.r[0][i + 1], odd ? other1 : four[1]);
-        f(acc.r[0][i + 2], odd ? four[2] : other0);
-        f(acc.r[0][i + 3], odd ? four[3] : other1);
+        for (int block = 0; block < all.ahead; ++block) all.find(*this, block, all.r + block * 8);
+      return all;
+    }
+    /// f(element, word, whether its column is odd)
+    template <int M, int N, class Of, class F>
+    __device__ __forceinline__ void for_each_of_words(Accumulator<M, N>& acc, Words<M, N, Of> const& words,
+                                                      F const& f) const {
+#pragma unroll
+      for (int block = 0; block < N / 32; ++block) {
+        std::uint32_t own[8];
+        if (block >= words.ahead) words.find(*this, block, own);
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          f(acc.r[0][block * 16 + i], block < words.ahead ? words.r[block * 8 + i / 2] : own[i / 2], i % 2 != 0);
       }
     }
     /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
@@ -345,6 +379,27 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i)
         acc.r[0][i] = acc.r[0][i] * scale + (begin[i % 4 / 2] + per_col * Compute(i / 4 * 8 + i % 2));
+    }
+    /// acc = acc scale + tile, whose elements are of type T. Every thread of the consumer has read the tile afterwards.
+    template <class T, int M, int N>
+    __device__ __forceinline__ void add_tile(Accumulator<M, N>& acc, Compute scale, Addend<M, N> const& tile) const {
+      static_assert(Accumulator<M, N>::blocks == 1 && N % 16 == 0 && sizeof(T) == 2);
+      int const lane = thread % 32, line = row<M, N>() + thread / 32 * 16 + lane % 16;
+      std::uint32_t const first = ptx::shared_address(tile.v) + line * line_bytes;
+      std::uint32_t const place = lane / 16 ^ line % 8;  // packs of eight columns are swizzled
+#pragma unroll
+      for (int pack = 0; pack < N / 8; pack += 2) {
+        std::uint32_t x[4];
+        ptx::load_matrix_x4(x, first + pack / 8 * (M * line_bytes) + (place ^ pack % 8) * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {  // rows in turns
+          auto const pair = Kokkos::bit_cast<Pair<T>>(x[i]);
+          Compute* const to = acc.r[0] + pack * 4 + i * 2;
+          to[0] = to[0] * scale + static_cast<Compute>(pair.low);
+          to[1] = to[1] * scale + static_cast<Compute>(pair.high);
+        }
+      }
+      ptx::named_sync(4 + group, warpgroup);
     }
     /// f(element, its neighbour, row, column): the column is even
     template <int M, int N, class F>
@@ -436,6 +491,25 @@ struct Atoms : Sizes {
 #pragma unroll
           for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
         }
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+        rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+      }
+    }
+    /// For all threads that share rows with this one.
+    __device__ __forceinline__ bool holds_for_all(bool own) const { return __all_sync(~0u, own); }
+    /// rows = max(rows, |acc|), for a start that is not negative
+    template <int M, int N>
+    __device__ __forceinline__ void row_max_magnitude(Accumulator<M, N> const& acc, RowValues<M>& rows) const
+        requires(sizeof(Element) == 2) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float m = rows.v[h], n = m;
+#pragma unroll
+        for (int i = h * 2; i < N / 2; i += 4) {
+          m = fmaxf(m, fabsf(acc.r[0][i]));
+          n = fmaxf(n, fabsf(acc.r[0][i + 1]));
+        }
+        m = fmaxf(m, n);
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
       }

@@ -319,14 +319,24 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) f(row[c], i, col + c);
       });
     }
-    template <int M, int N, class Values, class F>
-    void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
-      static_assert(NR % 4 == 0);
+    template <int M, int N, class Words>
+    Words words(bool, Words const& of) const {
+      return of;
+    }
+    template <int M, int N, class Words, class F>
+    void for_each_of_words(Accumulator<M, N>& acc, Words const& words, F const& f) const {
+      static_assert(NR % 8 == 0);
       each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int c = 0; c < n; c += 4) {
-          auto const four = values(i, col + c);
-          for (int k = 0; k < 4 && c + k < n; ++k) f(row[c + k], four[k]);
-        }
+        for (int first = 0; first < n; first += 32 - (col + first) % 32)  // the columns that share words
+          for (int pair = 0; pair < 4; ++pair) {
+            int const end = std::min(n, first + 32 - (col + first) % 32);
+            auto const four = words(i, col + first + 2 * pair);
+            for (int c = first + 2 * pair; c < end; c += 8) {
+              std::uint32_t const word = four[static_cast<std::size_t>((col + c) / 8 % 4)];
+              f(row[c], word, false);
+              if (c + 1 < end) f(row[c + 1], word, true);
+            }
+          }
       });
     }
     template <int M, int N, class F>

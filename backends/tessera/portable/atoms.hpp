@@ -290,12 +290,18 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each(Accumulator<M, N>& acc, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], row(i), col(j)); });
     }
-    /// f(element, its own of the four values that values(row, column) has from every fourth column on)
-    template <int M, int N, class Values, class F>
-    KOKKOS_FUNCTION void for_each_of_four(Accumulator<M, N>& acc, Values const& values, F const& f) const {
+    template <int M, int N, class Words>
+    KOKKOS_FUNCTION Words words(bool, Words const& of) const {
+      return of;
+    }
+    /// f(element, word, whether its column is odd), where words(row, column) has four words for eight columns of 32:
+    /// for that column, its neighbour and those 8, 16 and 24 behind the first such, a word for every two.
+    template <int M, int N, class Words, class F>
+    KOKKOS_FUNCTION void for_each_of_words(Accumulator<M, N>& acc, Words const& words, F const& f) const {
       for_each(acc, [&](Compute& x, int r, int c) {
-        auto const four = values(r, c / 4 * 4);
-        f(x, c % 4 < 2 ? (c % 4 == 0 ? four[0] : four[1]) : (c % 4 == 2 ? four[2] : four[3]));
+        auto const four = words(r, c);
+        int const k = c / 8 % 4;
+        f(x, k < 2 ? (k == 0 ? four[0] : four[1]) : (k == 2 ? four[2] : four[3]), c % 2 != 0);
       });
     }
     /// f(element, the row's value)

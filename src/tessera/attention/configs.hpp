@@ -41,6 +41,14 @@ struct AttentionBulk : BulkSizes {
   static constexpr bool take_turns = true, staged_store = Features <= 128;
   static constexpr int store_boxes = Features == 128 && Keys > 128 ? 1 : 2;
 };
+/// Where a matrix is added to the scores: tiles of it come as those of K and V do, so that no consumer waits for memory
+/// (on an H200, 16384 keys causal 348 -> 476). Beside the rings of d 128 there is room for one, which both consumers
+/// share. Four streams are more for the producer to count.
+template <int Features>
+struct AttentionBiased : AttentionBulk<Features, 128> {
+  static constexpr int bias_depth = Features > 64 ? 1 : 2;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
+};
 /// Few queries, as in decoding, and keys in pages: what K and V take to arrive is all there is. One consumer has all
 /// rows; steps of 16 KB a tile, so that two teams fit a multiprocessor, of which one begins or ends under the other's
 /// copies. With 256 threads a team there are registers to spare.
@@ -112,7 +120,7 @@ struct AttentionSplitClocks {
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 2048;
 template <int Features>
-inline constexpr int attention_dropout_keys = Features > 128 ? 32 : 64;
+inline constexpr int attention_dropout_keys = Features > 128 ? 64 : 128;
 
 /// The pipeline of asynchronous copies, FlashAttention-2's tiles. A warp has `Blocks` blocks of 16 queries: two where
 /// the numerator leaves room for them in registers (at D 128 it takes 128), so that what is read of K and V from

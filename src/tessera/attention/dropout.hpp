@@ -30,6 +30,7 @@ using own_score = typename ScoreParts<Score>::Own;
 
 /// In the place of a rule, where no weight is dropped.
 struct KeepsAll {
+  KeepsAll() = default;
   explicit KeepsAll(DropoutRule const&) {}
 };
 

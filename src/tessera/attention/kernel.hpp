@@ -26,9 +26,12 @@ struct AttentionKernel {
   using OwnScore = own_score<Score>;
   static constexpr bool drops = drops_weights<Score>;
   static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
+  /// The score is a matrix that is copied by tiles, ahead of its use.
+  static constexpr bool brings_biases = requires { Atoms::bias_depth; };
   /// Heads may have scales; elsewhere a tile has no register for its own.
   static constexpr bool scaled = ranged || WantsRowsContiguous<Atoms>;
   using Compute = typename Atoms::Compute;
+  static constexpr Compute log2_e = Compute(1.44269504088896340736);
   /// The rows of a tile may be of several heads; larger tiles are not asked about it at every element.
   static constexpr bool shares_tiles = !requires { Atoms::one_head_a_tile; };
 
@@ -63,7 +66,14 @@ struct AttentionKernel {
   using Scores = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
   using Results = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Weights = typename Atoms::template Rounded<BM, BN>;     // (BM,BN)
-  using Inputs = Streams<QStage, KStage, VStage>;
+  struct BiasStage {
+    typename Atoms::template Addend<BM, BN> biases;  // (BM,BN)
+    static constexpr int depth = Atoms::bias_depth;
+  };
+  using RowValues = typename Atoms::template RowValues<BM>;
+  static constexpr bool bounds_rows = BoundsRows<typename Atoms::Math, Scores, RowValues>;
+  using Inputs =
+      std::conditional_t<brings_biases, Streams<QStage, KStage, BiasStage, VStage>, Streams<QStage, KStage, VStage>>;
   using Held = Fragments<Scores, Results, Weights>;
 
   typename Atoms::Source q, k, v;
@@ -75,6 +85,19 @@ struct AttentionKernel {
   int batches, heads, heads_per_kv, queries, keys, splits, together;
   Compute scale;
   bool causal;
+  struct NoBiases {
+    NoBiases() = default;
+    explicit NoBiases(AttentionProblem const&) {}
+  };
+  struct Biases {
+    typename Atoms::Source source;
+    bool by_batch, by_head;
+    explicit Biases(AttentionProblem const& p)
+        : source(Atoms::template source<typename Atoms::template Addend<BM, BN>>(p.biases)),
+          by_batch(p.biases.outer > 1),
+          by_head(p.biases.inner > 1) {}
+  };
+  std::conditional_t<brings_biases, Biases, NoBiases> biases;
   struct Unscaled {};
   std::conditional_t<scaled, HeadScales, Unscaled> scales;
   Score score;
@@ -104,6 +127,7 @@ struct AttentionKernel {
         together(p.together),
         scale(static_cast<Compute>(p.scale)),
         causal(p.causal),
+        biases(p),
         score(s),
         ranges(p.ranges()),
         mask(m),
@@ -267,6 +291,12 @@ struct AttentionKernel {
   KOKKOS_FUNCTION void load(Copy const& copy, KStage& stage, Tile const& t, int j) const {
     from_keys(t, [&](auto const& rows) { copy(k, rows, t.key_row + key(t, j), 0, stage.k); });
   }
+  KOKKOS_FUNCTION int steps(BiasStage const*, Tile const& t) const { return t.steps; }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, BiasStage& stage, Tile const& t, int j) const {
+    copy(biases.source, Plane{biases.by_batch ? t.batch : 0, biases.by_head ? t.head : 0}, t.query, key(t, j),
+         stage.biases);
+  }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
     // weight 0 times what lies behind is 0
@@ -307,8 +337,8 @@ struct AttentionKernel {
       if (f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c))
         return math.for_each(s, [&](Compute& x, int, int) { x = x * own + c; });
     }
-    if constexpr (HasNear<OfHead, Compute>) {
-      if (taken_for_small(math, s, f.near(own))) return;
+    if constexpr (HasNear<OfHead, Compute> && !bounds_rows) {
+      if (taken_for_small(math, s, f.template near<OfHead::nears - 1>(own, Compute(1)))) return;
     }
     constexpr bool pairs = AddsPairs<OfHead> && WorksInPairs<typename Atoms::Math, Scores>;
     bool const inside = rows >= BM && cols >= BN;
@@ -328,10 +358,15 @@ struct AttentionKernel {
   }
 
   /// The caller's scores, and −∞ where a key is not seen.
-  template <class Math, class OfHead>
-  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Scores& s) const {
+  template <class Math, class OfHead, class SB>
+  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Scores& s, SB& bs) const {
     int const first_key = key(t, j);
-    if constexpr (!std::is_same_v<OwnScore, score::Identity>) change(math, t, first_key, f, s);
+    if constexpr (brings_biases) {
+      math.template add_tile<score_element<OwnScore>>(s, score_scale(t), bs.acquire().biases);
+      bs.release();
+    } else if constexpr (!std::is_same_v<OwnScore, score::Identity>) {
+      change(math, t, first_key, f, s);
+    }
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
         if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
@@ -350,15 +385,85 @@ struct AttentionKernel {
         });
   }
 
-  /// Some weights become 0, behind their sums.
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Tile const& t, int j, Scores& s) const {
-    if constexpr (drops) {
-      int const first_key = key(t, j);
-      math.for_each_of_four(
-          s, [&](int r, int c) { return dropout.words(t.batch, t.head, t.query + r, first_key + c); },
-          [&](Compute& x, std::uint32_t word) { x = word < dropout.dropped_below ? Compute(0) : x; });
+  /// The scores of step j become weights. Where they are small enough for a score's simpler function, that goes into
+  /// the exponents.
+  template <class Math, class OfHead, class SB>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, OfHead const& f, Scores& s, SB& bs,
+                                         OnlineSoftmax<Atoms, BM>& softmax) const {
+    if constexpr (HasNear<OfHead, Compute> && bounds_rows)
+      if (sees_all(t, j)) {
+        RowValues largest(math);
+        math.row_max_magnitude(s, largest);
+        if (weigh_small<0>(math, f, score_scale(t), largest, s, softmax)) return;
+        largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
+        math.row_max(s, largest);
+        auto const whole = f.whole(score_scale(t), log2_e);
+        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
+      }
+    modify(math, t, j, f, s, bs);
+    softmax.update(math, s);
+  }
+
+  /// The same by the first of a score's simpler functions that covers them all; false if none does. Where weights far
+  /// below 1 are as exact as others, 2^-80 or more they are, they are relative to what a row's largest magnitude has as
+  /// exponent, for which nobody need look for the maximum too.
+  template <int Which, class Math, class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION bool weigh_small(Math& math, OfHead const& f, Compute own, RowValues& largest, Scores& s,
+                                               OnlineSoftmax<Atoms, BM>& softmax) const {
+    constexpr Compute largest_exponent = 40;
+    if constexpr (Which < OfHead::nears) {
+      auto const near = f.template near<Which>(own, log2_e);
+      bool covered = true;
+      math.for_rows([&](Compute x) { covered = covered && near.covers(x) && near.minus(x, 0) <= largest_exponent; },
+                    largest);
+      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax);
+      if constexpr (!Atoms::wide_weights) {
+        largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
+        math.row_max(s, largest);
+      }
+      softmax.update(math, s, near, largest);
+      return true;
+    } else {
+      return false;
     }
+  }
+  /// Whether the rounding of such exponents does not show.
+  template <class Math, class Near>
+  KOKKOS_FORCEINLINE_FUNCTION static bool moderate(Math& math, Near const& near, RowValues& largest) {
+    bool all = true;
+    math.for_rows([&](Compute x) { all = all && Kokkos::abs(near.minus(x, 0)) <= Compute(1 << 16); }, largest);
+    return math.holds_for_all(all);
+  }
+
+  /// No pair of step j is hidden.
+  KOKKOS_FORCEINLINE_FUNCTION bool sees_all(Tile const& t, int j) const {
+    int const first_key = key(t, j);
+    if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end) return false;
+    if constexpr (ranged)
+      if (first_key < seen(t, t.query + BM - 1).begin) return false;
+    if constexpr (masked) return left_of(t, j) == mask::Tile::full;
+    return true;
+  }
+
+  /// The random words of step j. They wait for nothing: a consumer has time for them while its scores are multiplied.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, Tile const& t, int j) const {
+    if constexpr (drops) {
+      static_assert(BN % DropoutRule::keys == 0);
+      int const first_key = key(t, j);
+      return math.template words<BM, BN>(dropout.dropped_below > 0, [this, &t, first_key](int r, int c) {
+        return dropout.words(t.batch, t.head, t.query + r, first_key + c);
+      });
+    } else {
+      return KeepsAll{};
+    }
+  }
+  /// Some weights become 0, behind their sums.
+  template <class Math, class Words>
+  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Words const& words, Scores& s) const {
+    if constexpr (drops)
+      math.for_each_of_words(
+          s, words, [&](Compute& x, std::uint32_t word, bool odd) { x = dropout.drops(word, odd) ? Compute(0) : x; });
   }
 
   /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where
@@ -383,7 +488,17 @@ struct AttentionKernel {
 
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
-    constexpr Compute log2_e = Compute(1.44269504088896340736);
+    NoBiases none;
+    attend(math, t, qs, ks, none, vs);
+  }
+  template <class Math, class SQ, class SK, class SB, class SV>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SB& bs, SV& vs) const {
+    attend(math, t, qs, ks, bs, vs);
+  }
+
+ private:
+  template <class Math, class SQ, class SK, class SB, class SV>
+  KOKKOS_FORCEINLINE_FUNCTION void attend(Math& math, Tile const& t, SQ& qs, SK& ks, SB& bs, SV& vs) const {
     if (ranged && t.query >= queries_of(t)) return;
     Scores s(math);
     Numerator<Atoms, BM, D> numerator(math);
@@ -398,11 +513,11 @@ struct AttentionKernel {
       auto const f = score_of_head<Compute>(ScoreParts<Score>::own(score), t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
+      auto const first_words = draw(math, t, 0);
       math.template wait_all_but<0>(s);
       ks.release();
-      modify(math, t, 0, f, s);
-      softmax.update(math, s);
-      drop(math, t, 0, s);
+      weigh(math, t, 0, f, s, bs, softmax);
+      drop(math, first_words, s);
       math.round(s, p);
       auto const multiply = [&](int j) {
         numerator.multiply(math, p, values(math, t, j, vs), softmax, j == 0);
@@ -414,11 +529,11 @@ struct AttentionKernel {
           math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
           if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
+        auto const words = draw(math, t, j);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        modify(math, t, j, f, s);
-        softmax.update(math, s);
-        drop(math, t, j, s);
+        weigh(math, t, j, f, s, bs, softmax);
+        drop(math, words, s);
         numerator.wait(math);
         if constexpr (!numerator.multiplies_first) vs.release();
         numerator.rescale(math, softmax);
@@ -431,8 +546,9 @@ struct AttentionKernel {
       numerator.end(math);
     }
     bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
-    softmax.finish(math, acc, value_scale(t), has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
-    if constexpr (drops) math.for_each(acc, [&](Compute& x, int, int) { x *= static_cast<Compute>(dropout.factor); });
+    Compute factor = value_scale(t);
+    if constexpr (drops) factor *= static_cast<Compute>(dropout.factor);
+    softmax.finish(math, acc, factor, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
     Plane const plane{t.split * batches + outer(t), t.head};
     if constexpr (ranged)
       math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows

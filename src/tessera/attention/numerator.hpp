@@ -34,7 +34,7 @@ struct Numerator {
   KOKKOS_FORCEINLINE_FUNCTION void wait(Math& math) { math.template wait_all_but<0>(sum); }
   /// After that, and when the softmax has a new maximum.
   template <class Softmax>
-  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Softmax const& softmax) {
+  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Softmax& softmax) {
     softmax.rescale(math, sum);
   }
   KOKKOS_FORCEINLINE_FUNCTION void end(Math&) const {}

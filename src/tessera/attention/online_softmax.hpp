@@ -4,10 +4,17 @@
 #define TESSERA_ATTENTION_ONLINE_SOFTMAX_HPP
 
 #include <Kokkos_Core.hpp>
+#include <concepts>
 
 #include <tessera/atoms.hpp>
 
 namespace tessera::detail {
+
+/// A machine whose threads agree with those they share rows with.
+template <class Math>
+concept AgreesOnRows = requires(Math const& math) {
+  { math.holds_for_all(true) } -> std::same_as<bool>;
+};
 
 /// The softmax of rows seen a tile at a time (Milakov and Gimelshein 2018): running maximum m, denominator l, and the
 /// factor a by which what was accumulated before the newest tile shrinks. Exponentials are to base 2, with the scale
@@ -18,6 +25,9 @@ class OnlineSoftmax {
   using Values = typename Atoms::template RowValues<Rows>;
   using Math = typename Atoms::Math;
   static constexpr Compute exponent = weight_exponent<Atoms>();  // numerator and denominator are times 2 to it
+  /// Weights may be up to 2 to that power: the maximum that they are relative to stays while the true one is not
+  /// further above, so that after a row's first tiles nothing is left to rescale. Where threads can agree on that.
+  static constexpr Compute slack = exponent == 0 && AgreesOnRows<Math> ? 8 : 0;
 
  public:
   /// `scale`: from scores to exponents of 2, positive.
@@ -32,11 +42,12 @@ class OnlineSoftmax {
     math.row_max(s, m_);
     bool huge = false;
     math.for_rows(
-        [scale, &huge](Compute& m, Compute& base) {
+        [scale, &huge](Compute& m, Compute const& before, Compute& base) {
+          if constexpr (slack > 0) m = (m - before) * scale <= slack ? before : m;
           base = m == lowest ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
           huge = huge || Kokkos::abs(base) > largest_base;
         },
-        m_, base_);
+        m_, a_, base_);
     if constexpr (!bounded)
       if (huge) take_off(math, s);
     math.for_rows(
@@ -50,10 +61,32 @@ class OnlineSoftmax {
     math.row_add_partial(s, l_);
   }
 
+  /// The same of scores whose exponents near.minus(x, 0) grow with x; `largest` is no less than any of a row.
+  template <class Scores, class Near>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Near const& near, Values& largest) {
+    Compute const scale = scale_;
+    math.for_rows(
+        [&](Compute& x, Compute& m, Compute& a, Compute& base, Compute& l) {
+          Compute const before = m * scale, e = near.minus(x, 0);
+          m = e <= before + slack ? m : e * Compute(0.69314718055994530942);
+          base = m * scale;
+          a = Math::exp2(before - base);
+          l *= a;
+        },
+        largest, m_, a_, base_, l_);
+    math.for_each_with(s, base_, [&](Compute& x, Compute base) { x = Math::exp2(near.minus(x, base)); });
+    math.row_add_partial(s, l_);
+  }
+
   /// Brings what was accumulated before the last update to the new maximum.
   template <class Accumulator>
-  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) const {
-    math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });
+  KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) {
+    if constexpr (slack > 0) {
+      bool stays = true;
+      math.for_rows([&stays](Compute& a) { stays = stays && a == Compute(1); }, a_);
+      if (math.holds_for_all(stays)) return;
+    }
+    multiply(math, acc);
   }
 
   /// By which what was accumulated before the last update shrinks.
@@ -74,11 +107,16 @@ class OnlineSoftmax {
           m = l == Compute(0) ? lowest : (m + (Kokkos::log2(l) - exponent)) * Compute(0.69314718055994530942);
         },
         m_, a_, l_);
-    rescale(math, acc);
+    multiply(math, acc);
   }
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
 
  private:
+  template <class Accumulator>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Accumulator& acc) const {
+    math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });
+  }
+
   static constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;
   /// Up to here what rounding leaves of the largest score behind its base is less than 1. Without scales of heads those
   /// of 8-bit operands do not come near, whose kernels have no register left to ask.

@@ -100,14 +100,17 @@ void visit_short_attention(AttentionProblem const& p, F const& f) {
 /// long tiles that say that theirs are few.
 template <class Exec, class T, class Score, class Mask, class F>
 void visit_masked_attention(AttentionProblem const& p, F const& f) {
+  if constexpr (adds_tiles<Score>)
+    if (p.biases.data != nullptr && !takes_few_queries(p) && attention_features(p) <= 128)
+      return attention_features(p) <= 64 ? f(BulkAtoms<Exec, T, AttentionBiased<64>>{})
+                                         : f(BulkAtoms<Exec, T, AttentionBiased<128>>{});
   if constexpr (std::is_same_v<Mask, mask::All> && requires { requires Score::few_registers; })
     if (!p.ranged() && !p.scales.present() && takes_long_tiles(p))
       return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   visit_short_attention<Exec, T>(p, f);
 }
 
-/// Random numbers want registers too: with d 128 tiles of 128 keys would spill, with d 256 those of 64. Not for keys in
-/// pages.
+/// Tiles of whole groups of keys for which one evaluation decides. Not for keys in pages.
 template <class Exec, class T, class F>
 void visit_dropping_attention(AttentionProblem const& p, F const& f) {
   visit_features(attention_features(p), [&](auto d) {
@@ -280,6 +283,17 @@ char const* bulk_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_u
     return "the hopper pipeline has no dropout over keys in pages";
   else
     return bulk_attention_operands(exec, p, options);
+}
+
+/// The score's matrices, where the copy engine can read tiles of them.
+template <class Score>
+MatrixStack score_tiles(AttentionProblem const& p, Score const& score) {
+  if constexpr (adds_tiles<Score>) {
+    MatrixStack const m = ScoreMatrix<Score>::matrices(score);
+    bool const whole = m.rows >= p.q.rows && m.cols >= p.keys() && m.rows > 1 && m.cols > 1;
+    if (whole && m.col_stride == 1 && bulk_copyable(m)) return m;
+  }
+  return {};
 }
 
 /// A mask's table is for tiles of the size that runs, and for as many of them.

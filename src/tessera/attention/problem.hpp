@@ -18,8 +18,9 @@ namespace tessera::detail {
 /// `heads_per_kv` query heads.
 struct AttentionProblem {
   MatrixStack q, k, v, o;
-  MatrixStack lse;  // (S_q, 1) a plane; no data when not wanted
-  PageTable pages;  // of K and V, which then have planes (page, head), for each batch entry
+  MatrixStack biases;  // (S_q, S_k) a plane or for all, of 16 bits, where tiles of them can be copied; else no data
+  MatrixStack lse;     // (S_q, 1) a plane; no data when not wanted
+  PageTable pages;     // of K and V, which then have planes (page, head), for each batch entry
   int const* key_lengths = nullptr;
   std::int64_t key_lengths_stride = 0;
   float const* sinks = nullptr;  // of each query head

@@ -5,6 +5,7 @@
 
 #include <concepts>
 
+#include <tessera/detail/matrix.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/score.hpp>
 
@@ -36,8 +37,9 @@ concept AddsPlanes = requires(OfHead const& f) {
 /// One that is a simpler function where all scores are small.
 template <class OfHead, class T>
 concept HasNear = std::same_as<T, float> && requires(OfHead const& f, T x) {
-  { f.near(x).covers(x) } -> std::same_as<bool>;
-  f.near(x)(x);
+  { f.template near<OfHead::nears - 1>(x, x).covers(x) } -> std::same_as<bool>;
+  { f.template near<OfHead::nears - 1>(x, x).minus(x, x) } -> std::same_as<T>;
+  { f.whole(x, x).minus(x, x) } -> std::same_as<T>;
 };
 /// One that adds what can be read for two keys at a time.
 template <class OfHead>
@@ -55,13 +57,19 @@ template <class Math, class Accumulator>
 concept WorksInPairs = requires(Math const& math, Accumulator& acc) {
   math.for_each_pair(acc, PairProbe{});
 };
+/// A machine whose threads know how large the scores of their rows are, and agree on what follows.
+template <class Math, class Accumulator, class Rows>
+concept BoundsRows = requires(Math const& math, Accumulator& acc, Rows& rows) {
+  math.row_max_magnitude(acc, rows);
+  { math.holds_for_all(true) } -> std::same_as<bool>;
+};
 /// The function for small scores, if this thread's are.
 template <class Math, class Accumulator, class Near>
 KOKKOS_FORCEINLINE_FUNCTION bool taken_for_small(Math& math, Accumulator& s, Near const& near) {
   float most = 0;
   math.for_each(s, [&](float& x, int, int) { most = larger(most, Kokkos::abs(x)); });
   if (!near.covers(most)) return false;
-  math.for_each(s, [&](float& x, int, int) { x = near(x); });
+  math.for_each(s, [&](float& x, int, int) { x = near.minus(x, 0); });
   return true;
 }
 
@@ -75,6 +83,29 @@ KOKKOS_FORCEINLINE_FUNCTION void add_plane(Math& math, Accumulator& s, T scale, 
       x = x * scale + (plane.at + plane.per_query * static_cast<T>(r) + plane.per_key * static_cast<T>(c));
     });
 }
+
+/// What a score is whose values are a View (batch, head, query, key): the elements' type, and the matrices.
+template <class Score>
+struct ScoreMatrix {
+  using Element = void;
+};
+template <class V>
+struct ScoreMatrix<score::AdditiveBias<V>> {
+  using Element = typename V::non_const_value_type;
+  static MatrixStack matrices(score::AdditiveBias<V> const& score) {
+    V const& v = score.values;
+    auto const extent = [&](int k) { return static_cast<std::int64_t>(v.extent(k)); };
+    auto const stride = [&](int k) { return static_cast<std::int64_t>(v.stride(k)); };
+    return {v.data(),  scalar_of<Element>, extent(2), extent(3), stride(2),
+            stride(3), extent(0),          extent(1), stride(0), stride(1)};
+  }
+};
+template <class Score>
+using score_element = typename ScoreMatrix<Score>::Element;
+/// Elements that pipelines add to scores tile by tile.
+template <class Score>
+inline constexpr bool adds_tiles =
+    std::is_same_v<score_element<Score>, bf16_t> || std::is_same_v<score_element<Score>, fp16_t>;
 
 /// Any other functor, which is told batch and head each time.
 template <class Score, class T>
