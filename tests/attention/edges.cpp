@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-
 #include "attention/operands.hpp"
 
 using namespace tessera;
