@@ -60,8 +60,8 @@ template <class Exec, class Compute_, class Sizes, class Element = Compute_>
 struct Atoms : Sizes {
   using Compute = Compute_;
   using Space = Exec;
-  static constexpr bool words = !std::is_same_v<Element, Compute>;
-  static constexpr int MR = words ? word_panel : panel_rows, NR = words ? word_panel : panel_cols<Compute>;
+  static constexpr bool by_words = !std::is_same_v<Element, Compute>;
+  static constexpr int MR = by_words ? word_panel : panel_rows, NR = by_words ? word_panel : panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true, reads_pages = true;
@@ -101,7 +101,7 @@ struct Atoms : Sizes {
     int rows, k;
   };
   template <int Rows, int K, int Width>
-  using InputPanels = std::conditional_t<words, WordPanels<Rows, K>, Panels<Rows, K, Width>>;
+  using InputPanels = std::conditional_t<by_words, WordPanels<Rows, K>, Panels<Rows, K, Width>>;
   template <int M, int K>
   struct Left : InputPanels<M, K, MR> {};  // (M,K)
   template <int N, int K>
@@ -111,9 +111,9 @@ struct Atoms : Sizes {
 
   /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel where it tells.
   static char const* instructions() {
-    return instruction_set<std::conditional_t<words, WordKernelOf<Element>, Compute>>();
+    return instruction_set<std::conditional_t<by_words, WordKernelOf<Element>, Compute>>();
   }
-  static double step_clocks() requires words { return words_kernel().step_clocks; }
+  static double step_clocks() requires by_words { return words_kernel().step_clocks; }
   static auto const& words_kernel() {
     static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
     return *kernel;
@@ -159,7 +159,7 @@ struct Atoms : Sizes {
     template <int M, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
                     std::int64_t row_end) const {
-      if constexpr (words)
+      if constexpr (by_words)
         pack_lines(true, m, p, row, col, std::min(row_end, m.rows), to);
       else
         pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
@@ -167,7 +167,7 @@ struct Atoms : Sizes {
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to,
                     std::int64_t row_end) const {
-      if constexpr (words)
+      if constexpr (by_words)
         pack_lines(false, m, p, row, col, std::min(row_end, m.rows), to);
       else
         pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
@@ -429,7 +429,7 @@ struct Atoms : Sizes {
       acc.rows = a.rows;
       acc.cols = b.rows;
       int const k = std::min(a.k, b.k);
-      if constexpr (words) {
+      if constexpr (by_words) {
         constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
         words_kernel().multiply({a.v, b.v, sizeof(a.v[0]), sizeof(b.v[0]), &acc.v[0][0][0], sums_a_panel, a.rows,
                                  b.rows, (k + a_line - 1) / a_line, add});

@@ -30,7 +30,7 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
   plan.reason = reason;
   if constexpr (requires { Atoms::instructions(); }) {
     plan.instructions = Atoms::instructions();
-    plan.narrow_factors = Atoms::words;
+    plan.narrow_factors = Atoms::by_words;
   }
   return plan;
 }
