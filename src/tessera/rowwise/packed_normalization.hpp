@@ -9,6 +9,26 @@
 
 namespace tessera::detail {
 
+/// A pack of a parameter of the columns, of T or fp32, from column `at` on.
+template <class Atoms, class T, int Width>
+KOKKOS_FORCEINLINE_FUNCTION Pack<float, Width> load_parameter(Operand const& from, std::int64_t at) {
+  if (from.type == scalar_of<T>) return Atoms::widened(load_pack<Width>(static_cast<T const*>(from.data) + at));
+  return load_pack<Width>(static_cast<float const*>(from.data) + at);
+}
+/// x = x weight + bias, either of which may be missing.
+template <class Atoms, class T, int Width>
+KOKKOS_FORCEINLINE_FUNCTION void scale_pack(Operand const& weight, Operand const& bias, std::int64_t at,
+                                            Pack<float, Width>& x) {
+  if (weight.present()) {
+    Pack<float, Width> const w = load_parameter<Atoms, T, Width>(weight, at);
+    for (int j = 0; j < Width; ++j) x[j] *= w[j];
+  }
+  if (bias.present()) {
+    Pack<float, Width> const b = load_parameter<Atoms, T, Width>(bias, at);
+    for (int j = 0; j < Width; ++j) x[j] += b[j];
+  }
+}
+
 /// The sum of some elements and that of their squares, about their mean if the norm is centered.
 struct Moments {
   float sum, squares;
@@ -64,7 +84,8 @@ struct PackedNorm {
     PackedOutputs<T>::visit(out.type, [&](auto tag) {
       row.template store<typename decltype(tag)::type>(out, [&](auto k) {
         for (int j = 0; j < width; ++j) x[k][j] = (x[k][j] - center) * factor;
-        return scaled(row, k, x[k]);
+        if (row.has(k)) scale_pack<typename Row::Atoms, T>(weight, bias, row.pack(k) * width, x[k]);
+        return x[k];
       });
     });
   }
@@ -119,31 +140,6 @@ struct PackedNorm {
       return {sum, Row::join_parts(part.squares, Add{})};
     }
   }
-
-  /// Pack k of the output.
-  template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION Values scaled(Row const& row, K k, Values x) const {
-    if (weight.present()) {
-      Values const w = parameter(row, k, weight);
-      for (int j = 0; j < width; ++j) x[j] *= w[j];
-    }
-    if (bias.present()) {
-      Values const b = parameter(row, k, bias);
-      for (int j = 0; j < width; ++j) x[j] += b[j];
-    }
-    return x;
-  }
-
-  template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION static Values parameter(Row const& row, K k, Operand const& from) {
-    Values values{};
-    if (!row.has(k)) return values;
-    if (from.type == scalar_of<T>)
-      values = Row::Atoms::widened(load_pack<width>(static_cast<T const*>(from.data) + row.pack(k) * width));
-    else
-      values = load_pack<width>(static_cast<float const*>(from.data) + row.pack(k) * width);
-    return values;
-  }
 };
 
 /// How many elements, their mean, and their squares about it (about 0 if the norm is not centered).
@@ -194,7 +190,8 @@ struct SharedNorm {
         row.template store<typename decltype(tag)::type>(out, at, [&](auto k) {
           Values x = Row::Atoms::widened(batch[k]);
           for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor;
-          return scaled(row, at, k, x);
+          if (row.has(at, k)) scale_pack<typename Row::Atoms, T>(weight, bias, row.begin() + Row::step(at, k), x);
+          return x;
         });
       });
     });
@@ -229,29 +226,6 @@ struct SharedNorm {
     });
     float const both = all.count + count, difference = center - all.mean, part = count / both;
     all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
-  }
-
-  template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION Values scaled(Row const& row, int at, K k, Values x) const {
-    if (weight.present()) {
-      Values const w = parameter(row, at, k, weight);
-      for (int j = 0; j < width; ++j) x[j] *= w[j];
-    }
-    if (bias.present()) {
-      Values const b = parameter(row, at, k, bias);
-      for (int j = 0; j < width; ++j) x[j] += b[j];
-    }
-    return x;
-  }
-  template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION static Values parameter(Row const& row, int at, K k, Operand const& from) {
-    Values values{};
-    if (!row.has(at, k)) return values;
-    if (from.type == scalar_of<T>)
-      values = Row::Atoms::widened(load_pack<width>(static_cast<T const*>(from.data) + row.begin() + Row::step(at, k)));
-    else
-      values = load_pack<width>(static_cast<float const*>(from.data) + row.begin() + Row::step(at, k));
-    return values;
   }
 };
 
