@@ -209,8 +209,11 @@ struct GemmBulkClocks {
     return t.columns < 160 ? 0.98 : (t.columns < 256 || c.rows > 1 ? 0.99 : 1);
   }
   static constexpr double cache_bytes = 32 << 20;  // of factors that stay in it
-  /// In ping-pong the tensor cores wait for a consumer that has no other to take turns with.
-  static constexpr double single(GemmBulkTile const& t, double waves) { return t.ping_pong && waves <= 1 ? 1.05 : 1; }
+  /// In ping-pong the tensor cores wait for a consumer that has no other to take turns with; of the smallest tile they
+  /// wait in any case.
+  static constexpr double single(GemmBulkTile const& t, double waves) {
+    return t.ping_pong && t.rows > 64 && waves <= 1 ? 1.05 : 1;
+  }
   /// Before the first step of two teams that do, where little of the machine's time is hidden: seen with the largest
   /// tile, of which a team may have but one.
   static constexpr double meeting(GemmBulkTile const& t, Cluster const& c) {
