@@ -163,6 +163,39 @@ def masked_attention_cases(cuda):
         yield f"attention_fwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 4.0 * heads * visible * d}, prepare
 
 
+def scored_attention_cases(cuda):
+    """FlexAttention for causal attention with score functors: those of our benchmark, and none."""
+    if not cuda:
+        return
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    heads, length, d, far = 16, 16384, 128, 128
+
+    def alibi():
+        slopes = random(heads, torch.float32)
+        return lambda s, b, h, i, j: s + slopes[h] * (j - i)
+
+    def relative():
+        table = random(heads, 2 * far + 1, torch.float32)
+        return lambda s, b, h, i, j: s + table[h, (j - i).clamp(-far, far) + far]
+
+    def bias():
+        values = random(length, length, torch.bfloat16)
+        return lambda s, b, h, i, j: s + values[i, j]
+    functors = {"causal": lambda: None, "alibi": alibi, "relative": relative, "bias": bias,
+                "softcap": lambda: lambda s, b, h, i, j: 50 * torch.tanh(s / 50)}
+    for variant, functor in functors.items():
+        def prepare(functor=functor):
+            q, k, v = (random(1, heads, length, d, torch.bfloat16) for _ in range(3))
+            score = functor()
+            blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cuda")
+            torch._dynamo.reset()
+            compiled = torch.compile(flex_attention)
+            return lambda: compiled(q, k, v, score_mod=score, block_mask=blocks)
+        shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
+        yield (f"attention_fwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 2.0 * heads * length * length * d},
+               prepare)
+
+
 def row_cases(cuda):
     def sin2_cos2(x, w, b, r): return torch.sin(x) ** 2 + torch.cos(x) ** 2
     def gelu_bias(x, w, b, r): return F.gelu(x + b)
@@ -213,8 +246,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,masked_attention,rows",
-                        help="gemm, gemm_grouped, attention_fwd, masked_attention, rows")
+    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,masked_attention,scored_attention,rows",
+                        help="gemm, gemm_grouped, attention_fwd, masked_attention, scored_attention, rows")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -227,7 +260,7 @@ def main():
                "torch_threads": torch.get_num_threads()}
     benchmarks = []
     families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases,
-                "masked_attention": masked_attention_cases, "rows": row_cases}
+                "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases, "rows": row_cases}
     for family in arguments.only.split(","):
         for name, work, prepare in families[family](cuda):
             name = name.format(backend)
