@@ -34,8 +34,10 @@ struct Atoms : Sizes {
   using RowOrder = bulk::RowOrder<sizeof(Element)>;
   /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
   static constexpr bool clips_rows = rows_contiguous;
+  /// What weights are rounded to: e5m2 would leave them two bits, and the tensor cores take a factor of each kind.
+  using Weight = std::conditional_t<std::is_same_v<Element, e5m2_t>, e4m3_t, Element>;
   /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
-  static constexpr int weight_exponent = sizeof(Element) == 1 ? 8 : 0;
+  static constexpr int weight_exponent = sizeof(Weight) == 1 ? 8 : 0;
   /// Weights have the exponents of fp32.
   static constexpr bool wide_weights = std::is_same_v<Element, bf16_t>;
 
@@ -285,7 +287,7 @@ struct Atoms : Sizes {
       for (int k = 0; k < Rounded<M, K>::steps; ++k) {
         std::uint64_t const right = rows_contiguous ? factor<false>(b, col, k)  // 16 rows are 2048 bytes
                                                     : ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128);
-        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], right, add || k > 0);
+        ptx::wgmma(Factor<Weight>{}, Factor<RightElement>{}, acc.r[0], a.r[k], right, add || k > 0);
       }
       ptx::wgmma_commit();
     }
@@ -293,11 +295,24 @@ struct Atoms : Sizes {
     /// writes once more do no harm.
     template <int K, int N>
     __device__ __forceinline__ void clear_rows(RightTransposed<K, N> const& tile, int first) const {
-      constexpr int packs = line_bytes / static_cast<int>(sizeof(uint4));
       if (first >= K) return;
       auto& boxes = const_cast<RightTransposed<K, N>&>(tile).v;  // a stage is a consumer's until it is given back
-      for (auto& box : boxes)
-        for (int i = first * packs + thread; i < K * packs; i += warpgroup) reinterpret_cast<uint4*>(box)[i] = {};
+      if constexpr (rows_contiguous) {
+        constexpr int rows = 16 / static_cast<int>(sizeof(Element)), group = RowOrder::rows;  // of a pack; that mix
+        for (int i = first / group * (group / rows) * N + thread; i < K / rows * N; i += warpgroup) {
+          int const l = i % N, pack = i / N, begin = pack * rows / group * group;
+          Element* const to = reinterpret_cast<Element*>(boxes[pack / 8][l] + (pack % 8 ^ l % 8) * 16);
+          if (begin >= first)
+            *reinterpret_cast<uint4*>(to) = {};
+          else
+            for (int k = 0; k < rows; ++k)
+              if (begin + RowOrder::row(pack * rows % group + k) >= first) to[k] = Element(0.0f);
+        }
+      } else {
+        constexpr int packs = line_bytes / static_cast<int>(sizeof(uint4));
+        for (auto& box : boxes)
+          for (int i = first * packs + thread; i < K * packs; i += warpgroup) reinterpret_cast<uint4*>(box)[i] = {};
+      }
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
     }
@@ -543,7 +558,7 @@ struct Atoms : Sizes {
 #pragma unroll
         for (int i = 0; i < K / 8; ++i) {  // rows in turns, 16 columns each two
           int const at = i / 2 * 8 + i % 2 * 2;
-          to.r[i / 4][i % 4] = ptx::narrow_four(Factor<Element>{}, x[at], x[at + 1], x[at + 4], x[at + 5]);
+          to.r[i / 4][i % 4] = ptx::narrow_four(Factor<Weight>{}, x[at], x[at + 1], x[at + 4], x[at + 5]);
         }
       } else if constexpr (sizeof(Element) == 4) {
 #pragma unroll

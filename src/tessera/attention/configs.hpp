@@ -16,6 +16,7 @@ template <bool Host, int Features>
 struct AttentionTiled {
   static constexpr int BM = Features > 128 ? 32 : 64, BN = BM, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 8, thread_cols = 32;
+  static constexpr bool scales_keys = true;
 };
 /// On a CPU: Q, K and V panels, scores and numerator (fp32, D = 128: 25 + 66 + 66 + 49 + 25 KB) stay in a second-level
 /// cache; 48 queries are four panels of the micro-kernel.
@@ -23,6 +24,7 @@ template <int Features>
 struct AttentionTiled<true, Features> {
   static constexpr int BM = 48, BN = 128, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
+  static constexpr bool scales_keys = true;
 };
 
 /// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
@@ -84,11 +86,22 @@ struct AttentionNarrow : BulkSizes {
   static constexpr bool take_turns = true;
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
 };
-/// The same tile for few queries, of several heads together: one of the consumers has them all.
+/// The same where tiles of keys have scales or windows, sequences or functors are to be counted with, for which there
+/// are registers beside shorter products alone. A step is of one scale.
+template <int Features>
+struct AttentionNarrowRanged : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
+  static constexpr int columns_apart = 32;
+  static constexpr bool one_head_a_tile = true, scales_keys = true;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool take_turns = true;
+};
+/// The same tile for few queries, of several heads together, and keys in pages: one of the consumers has them all.
 template <int Features>
 struct AttentionNarrowFew : BulkSizes {
   static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
   static constexpr int columns_apart = D > 128 ? 32 : D;
+  static constexpr bool reads_pages = true, scales_keys = true;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = false;
 };
@@ -100,13 +113,13 @@ struct AttentionTf32 : BulkSizes {
   static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 1;
   static constexpr bool take_turns = true, one_head_a_tile = true;
 };
-/// Few queries of them: steps of 16 KB a tile.
+/// Few queries of them, and keys in pages: steps of 16 KB a tile.
 template <int Features>
 struct AttentionTf32Few : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 4096 / Features, D = Features, depth = 2, query_depth = 1;
   static constexpr int teams_at_once = 2;
   static constexpr int producer_registers = 40, consumer_registers = 216, store_boxes = 1;
-  static constexpr bool take_turns = true;
+  static constexpr bool take_turns = true, reads_pages = true;
 };
 /// What the choice of parts of the keys counts with, in steps of a tile.
 struct AttentionSplitClocks {

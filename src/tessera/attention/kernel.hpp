@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_KERNEL_HPP
 #define TESSERA_ATTENTION_KERNEL_HPP
 
+#include <tessera/attention/arranged_values.hpp>
 #include <tessera/attention/dropout.hpp>
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/numerator.hpp>
@@ -30,6 +31,9 @@ struct AttentionKernel {
   static constexpr bool brings_biases = requires { Atoms::bias_depth; };
   /// Heads may have scales; elsewhere a tile has no register for its own.
   static constexpr bool scaled = ranged || WantsRowsContiguous<Atoms>;
+  /// So may tiles of keys: element by element, or, where weights are rounded to few bits, a step's together.
+  static constexpr bool scales_keys = ranged && requires { requires Atoms::scales_keys; };
+  static constexpr bool scales_steps = scales_keys && weight_exponent<Atoms>() != 0;
   using Compute = typename Atoms::Compute;
   static constexpr Compute log2_e = Compute(1.44269504088896340736);
   /// The rows of a tile may be of several heads; larger tiles are not asked about it at every element.
@@ -99,7 +103,7 @@ struct AttentionKernel {
   };
   std::conditional_t<brings_biases, Biases, NoBiases> biases;
   struct Unscaled {};
-  std::conditional_t<scaled, HeadScales, Unscaled> scales;
+  std::conditional_t<scales_keys, AllScales, std::conditional_t<scaled, HeadScales, Unscaled>> scales;
   Score score;
   Ranges ranges;
   using Functor = std::conditional_t<masked, Mask, mask::All>;
@@ -112,7 +116,7 @@ struct AttentionKernel {
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
         k(key_source<typename Atoms::template Right<BN, D>>(p, p.k)),
-        v(key_source<typename Atoms::template RightTransposed<BN, D>>(p, p.v)),
+        v(value_source(p)),
         o(Atoms::template target<Results>(p.o)),
         lse(p.lse),
         pages(p.pages),
@@ -137,7 +141,8 @@ struct AttentionKernel {
         head_rows(p.head_rows) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
-    if constexpr (scaled) scales = p.scales;
+    if constexpr (scaled) static_cast<HeadScales&>(scales) = p.scales;
+    if constexpr (scales_keys) scales.tiles = p.key_scales;
   }
 
   template <class Rows>
@@ -146,10 +151,18 @@ struct AttentionKernel {
       if (p.pages.present()) return Atoms::template paged_source<Rows>(m);
     return Atoms::template source<Rows>(m);
   }
+  /// Arranged values lie in planes, though keys be in pages.
+  static typename Atoms::Source value_source(AttentionProblem const& p) {
+    using Rows = typename Atoms::template RightTransposed<BN, D>;
+    if constexpr (WantsRowsContiguous<Atoms>)
+      return Atoms::template source<Rows>(p.v);
+    else
+      return key_source<Rows>(p, p.v);
+  }
 
   KOKKOS_FUNCTION int query_tiles() const {
     if constexpr (ranged)
-      if (ranges.packed.count > 0) return ranges.packed.tiles(BM);
+      if (ranges.packed.count > 0) return static_cast<int>(ranges.packed.queries.tiles(ranges.packed.count, BM));
     return (queries + BM - 1) / BM;
   }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(splits) * batches * heads * query_tiles(); }
@@ -228,12 +241,12 @@ struct AttentionKernel {
     t.query_row = t.key_row = 0;
     PackedSequences const& p = ranges.packed;
     if (p.count == 0) return;
-    t.batch = p.of_tile(row, BM);
+    t.batch = p.queries.of_tile(row, BM, p.count);
     t.query_row = p.queries(t.batch);
     t.queries = p.queries(t.batch + 1) - t.query_row;
     t.key_row = p.keys(t.batch);
     t.keys = p.keys(t.batch + 1) - t.key_row;
-    int const own_row = row - p.first_tile(t.batch, BM);
+    int const own_row = row - p.queries.first_tile(t.batch, BM);
     t.query = own_row < 0 ? t.queries : own_row * BM;  // starts need not begin with row 0
   }
   /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better. So
@@ -299,8 +312,16 @@ struct AttentionKernel {
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
-    // weight 0 times what lies behind is 0
-    from_keys(t, [&](auto const& rows) { copy(v, rows, t.key_row + key(t, j), 0, stage.v, t.key_row + t.keys); });
+    if constexpr (WantsRowsContiguous<Atoms>)
+      copy(v, Plane{outer(t), t.head / heads_per_kv}, arranged_row(t) + key(t, j), 0, stage.v);
+    else  // weight 0 times what lies behind is 0
+      from_keys(t, [&](auto const& rows) { copy(v, rows, t.key_row + key(t, j), 0, stage.v, t.key_row + t.keys); });
+  }
+  /// Where a tile's sequence begins among arranged values.
+  KOKKOS_FORCEINLINE_FUNCTION int arranged_row(Tile const& t) const {
+    if constexpr (ranged)
+      if (ranges.packed.count > 0) return ranges.packed.keys.first_tile(t.batch, arranged_group) * arranged_group;
+    return 0;
   }
   /// f(the plane of a tile's keys, or their pages)
   template <class F>
@@ -324,13 +345,34 @@ struct AttentionKernel {
     else
       return 1;
   }
+  /// Of those of a key: scales.tiles.k or v.
+  KOKKOS_FORCEINLINE_FUNCTION Compute key_scale(Tile const& t, KeyScales::Operand const& of, int key) const {
+    return of.data == nullptr ? 1 : of(t.batch, t.head / heads_per_kv, scales.tiles.tile(key));
+  }
+  /// Of products of Q and K of step j, but for those that keys have one by one.
+  KOKKOS_FORCEINLINE_FUNCTION Compute score_scale(Tile const& t, int j) const {
+    if constexpr (scales_steps)
+      return score_scale(t) * key_scale(t, scales.tiles.k, key(t, j));
+    else
+      return score_scale(t);
+  }
+  /// x times what its key has.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void scale_by_keys(Math& math, Tile const& t, int j, KeyScales::Operand const& of,
+                                                 Scores& x) const {
+    int const first_key = key(t, j);
+    if (of.data != nullptr)
+      math.for_each(x, [&](Compute& e, int, int c) {  // behind the last key there may be no scale
+        if (first_key + c < t.keys) e *= key_scale(t, of, first_key + c);
+      });
+  }
 
   /// The caller's scores. In tiles that hang over an edge the last query and key stand for those behind it, so that
   /// what the functor reads of them is there; nobody looks at these scores.
   template <class Math, class OfHead>
-  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, OfHead const& f, Scores& s) const {
+  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, Compute own, OfHead const& f,
+                                          Scores& s) const {
     int const rows = queries_of(t) - t.query, cols = t.keys - first_key;
-    Compute const own = score_scale(t);
     if constexpr (AddsPlanes<OfHead>) return add_plane(math, s, own, f.plane(t.query, first_key));
     if constexpr (AddsConstants<OfHead, Compute>) {
       Compute c;
@@ -361,11 +403,12 @@ struct AttentionKernel {
   template <class Math, class OfHead, class SB>
   KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Scores& s, SB& bs) const {
     int const first_key = key(t, j);
+    if constexpr (scales_keys && !scales_steps) scale_by_keys(math, t, j, scales.tiles.k, s);
     if constexpr (brings_biases) {
       math.template add_tile<score_element<OwnScore>>(s, score_scale(t), bs.acquire().biases);
       bs.release();
     } else if constexpr (!std::is_same_v<OwnScore, score::Identity>) {
-      change(math, t, first_key, f, s);
+      change(math, t, first_key, score_scale(t, j), f, s);
     }
     if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
       math.for_each(s, [&](Compute& x, int r, int c) {
@@ -401,7 +444,23 @@ struct AttentionKernel {
         if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
       }
     modify(math, t, j, f, s, bs);
-    softmax.update(math, s);
+    if constexpr (scales_steps) {
+      RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
+      math.row_max(s, largest);
+      bool const own = std::is_same_v<OwnScore, score::Identity>;
+      softmax.update(math, s, Times<Compute>{own ? score_scale(t, j) * log2_e : log2_e}, largest);
+    } else {
+      softmax.update(math, s);
+    }
+  }
+  /// Values of a step count in units of its scale: what was accumulated in those of the step before comes to them.
+  /// Weights times scales would have fewer bits.
+  template <class Softmax, class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void change_unit(Math& math, Tile const& t, int j, Compute& unit,
+                                               Softmax& softmax) const {
+    Compute const before = unit;
+    unit = key_scale(t, scales.tiles.v, key(t, j));
+    if (unit != before) softmax.also_shrink(math, before / unit);
   }
 
   /// The same by the first of a score's simpler functions that covers them all; false if none does. Where weights far
@@ -473,6 +532,8 @@ struct AttentionKernel {
     auto const& v = vs.acquire().v;
     if constexpr (!Atoms::clips_rows)
       if (j == 0 && (t.key_row + t.keys < keys || pages.present())) math.clear_rows(v, t.keys - key(t, 0));
+    if constexpr (WantsRowsContiguous<Atoms> && ranged)  // another sequence's
+      if (j == 0 && ranges.packed.count > 0) math.clear_rows(v, t.keys - key(t, 0));
     return v;
   }
 
@@ -504,8 +565,9 @@ struct AttentionKernel {
     Numerator<Atoms, BM, D> numerator(math);
     auto& acc = numerator.sum;
     Weights p(math);
-    OnlineSoftmax<Atoms, BM> softmax(math,
-                                     std::is_same_v<OwnScore, score::Identity> ? score_scale(t) * log2_e : log2_e);
+    constexpr bool scaled_by_softmax = std::is_same_v<OwnScore, score::Identity> && !scales_steps;
+    OnlineSoftmax<Atoms, BM> softmax(math, scaled_by_softmax ? score_scale(t) * log2_e : log2_e);
+    [[maybe_unused]] Compute unit = 1;  // of values
     if (t.steps == 0) {
       math.clear(acc);
     } else {
@@ -517,6 +579,8 @@ struct AttentionKernel {
       math.template wait_all_but<0>(s);
       ks.release();
       weigh(math, t, 0, f, s, bs, softmax);
+      if constexpr (scales_steps) unit = key_scale(t, scales.tiles.v, key(t, 0));
+      if constexpr (scales_keys && !scales_steps) scale_by_keys(math, t, 0, scales.tiles.v, s);
       drop(math, first_words, s);
       math.round(s, p);
       auto const multiply = [&](int j) {
@@ -533,6 +597,8 @@ struct AttentionKernel {
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
         weigh(math, t, j, f, s, bs, softmax);
+        if constexpr (scales_steps) change_unit(math, t, j, unit, softmax);
+        if constexpr (scales_keys && !scales_steps) scale_by_keys(math, t, j, scales.tiles.v, s);
         drop(math, words, s);
         numerator.wait(math);
         if constexpr (!numerator.multiplies_first) vs.release();
@@ -546,7 +612,7 @@ struct AttentionKernel {
       numerator.end(math);
     }
     bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
-    Compute factor = value_scale(t);
+    Compute factor = value_scale(t) * unit;
     if constexpr (drops) factor *= static_cast<Compute>(dropout.factor);
     softmax.finish(math, acc, factor, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
     Plane const plane{t.split * batches + outer(t), t.head};
