@@ -86,23 +86,24 @@ struct AttentionNarrow : BulkSizes {
   static constexpr bool take_turns = true;
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
 };
-/// The same where tiles of keys have scales or windows, sequences or functors are to be counted with, for which there
-/// are registers beside shorter products alone. A step is of one scale.
+/// The same where tiles of keys have scales, or windows, sequences or functors are to be counted with, for which there
+/// are registers beside shorter products alone and, with d 256, shorter steps. A step has one scale.
 template <int Features>
 struct AttentionNarrowRanged : BulkSizes {
-  static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
-  static constexpr int columns_apart = 32;
+  static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
+  static constexpr int depth = 2, query_depth = 1, columns_apart = 32;
   static constexpr bool one_head_a_tile = true, scales_keys = true;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = true;
 };
-/// The same tile for few queries, of several heads together, and keys in pages: one of the consumers has them all.
+/// The same tile for few queries, of several heads together, and keys in pages, which the producer has to find: one of
+/// the consumers has them all.
 template <int Features>
 struct AttentionNarrowFew : BulkSizes {
-  static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
-  static constexpr int columns_apart = D > 128 ? 32 : D;
+  static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
+  static constexpr int depth = 2, query_depth = 1, columns_apart = 32;
   static constexpr bool reads_pages = true, scales_keys = true;
-  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = false;
 };
 inline constexpr int attention_narrow_keys = 256, attention_narrow_causal_from = 2048;
