@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "hopper/arranged_values.hpp"
 
+#include <cstring>
+
 using namespace tessera;
 using namespace tessera::test;
 
@@ -61,6 +63,42 @@ TEST_CASE("scales, lengths, layouts and parts of the keys go with arranged value
     run_case<e4m3_t, bf16_t>({1, 2, 1, 150, 700, 256, 256}, parts);
     run_case<float, float>({2, 2, 1, 40, 500, 64, 64}, parts);
   }
+}
+
+namespace {
+
+/// Row 3 of Q has a NaN and, where T has one, row 200 an infinity. Twice, for the bits.
+template <class T, class TO>
+void check_special_rows(int d) {
+  CAPTURE(d);
+  constexpr int s = 300;
+  ViewOf<Exec, T****> const q("Q", 1, 1, s, d), k("K", 1, 1, s, d), v("V", 1, 1, s, d);
+  ViewOf<Exec, TO****> const o("O", 1, 1, s, d);
+  auto qh = uniform<T>(q.size(), 1, 0.1, 1);
+  fill(k, uniform<T>(k.size(), 2, 0.1, 1)), fill(v, uniform<T>(v.size(), 3));
+  qh[3 * d] = T(NAN);
+  if (sizeof(T) > 1) qh[200 * d] = T(INFINITY);
+  fill(q, qh);
+  AttentionOptions options{.allow_tf32 = true, .algorithm = AttentionAlgorithm::hopper, .allow_fallback = false};
+  ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, o, q, k, v, options));
+  options.workspace = workspace.data(), options.workspace_bytes = workspace.size();
+  attention(Exec{}, o, q, k, v, options);
+  auto const first = values(o);
+  int wrong = 0;
+  for (int i = 0; i < s; ++i)
+    for (int c = 0; c < d; ++c)
+      wrong += std::isnan(to_double(first[i * d + c])) != (i == 3 || (sizeof(T) > 1 && i == 200));
+  CHECK(wrong == 0);
+  poison(o);
+  attention(Exec{}, o, q, k, v, options);
+  CHECK(std::memcmp(values(o).data(), first.data(), first.size() * sizeof(TO)) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("NaN and Inf stay in their rows of arranged values, and bits are repeated") {
+  for (int d : {64, 128, 256}) check_special_rows<e4m3_t, bf16_t>(d);
+  for (int d : {64, 128}) check_special_rows<float, float>(d);
 }
 
 TEST_CASE("the plan says what keeps e4m3 and fp32 from the hopper pipeline") {
