@@ -87,11 +87,11 @@ struct AttentionNarrow : BulkSizes {
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
 };
 /// The same where tiles of keys have scales, or windows, sequences or functors are to be counted with, for which there
-/// are registers beside shorter products alone and, with d 256, shorter steps. A step has one scale.
+/// are registers beside steps of 128 keys alone, with d 256 of 64. A step has one scale.
 template <int Features>
 struct AttentionNarrowRanged : BulkSizes {
   static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
-  static constexpr int depth = 2, query_depth = 1, columns_apart = 32;
+  static constexpr int depth = 2, query_depth = 1, columns_apart = D > 128 ? 32 : D;
   static constexpr bool one_head_a_tile = true, scales_keys = true;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = true;
