@@ -23,7 +23,7 @@ struct SumColumns {
   std::int64_t stride[2];
   std::int64_t rows, columns;
 
-  static std::size_t scratch() { return Machine<Exec>::lanes == 1 ? 0 : threads * sizeof(Acc); }
+  KOKKOS_FUNCTION static std::size_t scratch() { return Machine<Exec>::lanes == 1 ? 0 : threads * sizeof(Acc); }
   /// Teams of the first output, then those of the second.
   std::int64_t teams_an_output() const { return (columns + columns_a_team - 1) / columns_a_team; }
 

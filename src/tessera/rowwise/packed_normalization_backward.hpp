@@ -66,22 +66,15 @@ struct PackedNormBackward {
     wait_for_kernels_before<Exec>();
     Values weights[packs] = {}, biases[packs] = {};
     int step = team.league_rank(), turn = 0;
-    Row row(grid, step);
-    Fetched now;
-    fetch(row, now);
+    Fetched now, then;
+    fetch(Row(grid, step), now);
     while (true) {
-      Row next = row;
-      Fetched then = now;
       bool const last = step + teams >= steps;
-      if (!last) {
-        next = Row(grid, step + teams);
-        fetch(next, then);
-      }
-      one_row(row, now, weights, biases, turn);
+      if (!last) fetch(Row(grid, step + teams), then);
+      one_row(Row(grid, step), now, weights, biases, turn);
       if (last) break;
       step += teams;
       turn ^= 1;
-      row = next;
       now = then;
     }
     if (d_weights != nullptr) leave(team, d_weights, weights);
@@ -183,7 +176,7 @@ struct PackedNormBackward {
   }
 
  public:
-  static constexpr std::size_t scratch() {
+  KOKKOS_FUNCTION static constexpr std::size_t scratch() {
     return Shape::rows_a_team == 1 ? 0 : Shape::threads * packs * sizeof(Values);
   }
 };

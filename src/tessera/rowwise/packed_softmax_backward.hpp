@@ -128,38 +128,6 @@ struct PackedSoftmaxBackward {
   }
 };
 
-/// Whether the problem was one of packed rows, and has been started.
-template <class Exec>
-bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, TileGrid const& grid) {
-  bool started = false;
-  if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
-    Scalar const type = problem.in.type;
-    if (!packed_rows(grid, type) || (problem.scale == 0 && !problem.from_output)) return false;
-    RowInputs<float>::visit(type, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      constexpr int width = packed_width<T>;
-      for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      PackedGrid const rows(grid, width);
-      if (rows.packs > longest_packed_row) return;
-      auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
-      Operand const d_in = packed(problem.d_in), d_out = packed(problem.d_out), in = packed(problem.in);
-      auto const scale = static_cast<float>(problem.scale);
-      T const rest(problem.from_output && !problem.log        ? 0.0f
-                   : problem.from_output || problem.scale > 0 ? -HUGE_VALF
-                                                              : HUGE_VALF);
-      with_pair_shape(rows.packs, [&](auto shape) {
-        using Shape = decltype(shape);
-        launch_packed<Shape>(problem.label, exec, rows,
-                             PackedSoftmaxBackward<KernelSpace<Exec>, T, Shape>{
-                                 rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
-      });
-      started = true;
-    });
-  }
-  return started;
-}
-
 }  // namespace tessera::detail
 
 #endif

@@ -4,9 +4,9 @@
 #define TESSERA_ROWWISE_SOFTMAX_BACKWARD_HPP
 
 #include <tessera/rowwise/exponential.hpp>
-#include <tessera/rowwise/packed_softmax_backward.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
+#include <tessera/rowwise/staying_softmax.hpp>
 #include <tessera/rowwise/sums.hpp>
 #include <tessera/softmax_backward.hpp>
 
