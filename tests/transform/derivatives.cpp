@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/derivatives.hpp>
 #include <tessera/functors.hpp>
+#include <tessera/limits.hpp>
 #include <tessera/model.hpp>
 #include <tessera/transform.hpp>
 

@@ -136,7 +136,7 @@ std::size_t norm_backward_workspace(Exec const& exec, NormBackwardProblem const&
   std::int64_t const rows = problem.in.rows(), columns = problem.in.extent[3];
   std::int64_t workers = norm_backward_workers(exec, rows, columns);
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
-    workers = std::max(workers, packed_norm_backward_teams(exec, rows, columns, size_of(problem.in.type)));
+    workers = std::max(workers, packed_norm_backward_teams(exec, rows, columns));
   int const gradients = (problem.d_weight.present() ? 1 : 0) + (problem.d_bias.present() ? 1 : 0);
   return static_cast<std::size_t>(gradients * workers * columns) * (accumulates_fp64(problem) ? 8 : 4);
 }

@@ -185,16 +185,13 @@ struct StayingCrossEntropy : CrossEntropyRows<T> {
   template <class Has>
   KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&batch)[Rows::batch],
                                        Has const& has) const {
-    float top = part.top;
-    unroll<Rows::batch>([&](auto k) {
+    unroll<Rows::batch>([&](auto k) {  // one after the other: widened at once they would not fit into registers
       typename Rows::Values const x = Rows::Atoms::widened(batch[k]);
+      float top = part.top;
       for (int j = 0; j < width; ++j) top = larger(top, x[j]);
-    });
-    float const to = reference_of(top);
-    part.sum *= exponential_below(part.top - to);
-    part.top = top;
-    unroll<Rows::batch>([&](auto k) {
-      typename Rows::Values const x = Rows::Atoms::widened(batch[k]);
+      float const to = reference_of(top);
+      part.sum *= exponential_below(part.top - to);
+      part.top = top;
       for (int j = 0; j < width; ++j) part.sum += exponential_below(x[j] - to);
       if (this->smoothing != 0 && has(k))
         for (int j = 0; j < width; ++j) part.total += x[j];
@@ -233,7 +230,7 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
           launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
         });
       else
-        with_staying_threads(rows, 1, [&](auto threads) {
+        with_staying_threads(rows, [&](auto threads) {
           using Kernel = StayingCrossEntropy<Space, T, decltype(threads)::value>;
           launch_staying<typename Kernel::Rows>(label, exec, rows, Kernel(common), problem.d_logits.present());
         });

@@ -10,9 +10,9 @@
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
 
-// Gradients of the parameters are sums over all rows. Teams that stay for the whole launch, 1024 threads of them on a
-// multiprocessor, keep those of the rows they meet in registers, 8 columns a thread, and leave them in the workspace at
-// the end: 9 MB on 132 multiprocessors whatever the length of the rows. While they work on a row the next one is on
+// Gradients of the parameters are sums over all rows. Teams that stay for the whole launch, 512 threads of them on a
+// multiprocessor, keep those of the rows they meet in registers, 16 columns a thread, and leave them in the workspace
+// at the end: 9 MB on 132 multiprocessors whatever the length of the rows. While they work on a row the next one is on
 // its way into registers.
 namespace tessera::detail {
 
@@ -31,11 +31,13 @@ struct NormBackwardSums {
   }
 };
 
-/// `Lanes` threads a row, 8 elements each in one pack or two.
+inline constexpr int staying_columns = 16;  // of a thread
+constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
+
+/// `Lanes` threads a row.
 template <int Lanes, int Packs>
-struct StayingShape : PackedShape<Lanes, (Lanes > 32 ? Lanes : 256), Packs> {
-  using Base = PackedShape<Lanes, (Lanes > 32 ? Lanes : 256), Packs>;
-  static constexpr int teams_at_once = 1024 / Base::threads;
+struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs> {
+  static constexpr int teams_at_once = 512 / staying_threads(Lanes);
 };
 
 template <class Exec, class T, class Shape>
@@ -181,33 +183,40 @@ struct PackedNormBackward {
   }
 };
 
-/// f(Shape{}) for rows of so many packs of T; false where they are longer than a team keeps.
-template <class T, class F>
-bool with_staying_shape(std::int64_t packs, F const& f) {
-  constexpr int each = 8 / packed_width<T>;
-  std::int64_t const lanes = (packs + each - 1) / each;
-  if (lanes <= 8)
-    f(StayingShape<8, each>{});
-  else if (lanes <= 32)
-    f(StayingShape<32, each>{});
-  else if (lanes <= 128)
-    f(StayingShape<128, each>{});
-  else if (lanes <= 256)
-    f(StayingShape<256, each>{});
-  else if (lanes <= 512)
-    f(StayingShape<512, each>{});
-  else if (lanes <= 1024)
-    f(StayingShape<1024, each>{});
-  return lanes <= 1024;
+/// Threads that share a row of so many columns; 0 where it is longer than a team keeps.
+inline int staying_lanes(std::int64_t columns) {
+  for (int lanes : {4, 32, 64, 128, 256, 512})
+    if (columns <= staying_columns * lanes) return lanes;
+  return 0;
 }
 
-/// How many teams have sums to leave, at most: for rows of 2- and 4-byte elements.
+/// f(Shape{}) for rows of T that so many threads share.
+template <class T, class F>
+void with_staying_shape(int lanes, F const& f) {
+  constexpr int packs = staying_columns / packed_width<T>;
+  switch (lanes) {
+    case 4:
+      return f(StayingShape<4, packs>{});
+    case 32:
+      return f(StayingShape<32, packs>{});
+    case 64:
+      return f(StayingShape<64, packs>{});
+    case 128:
+      return f(StayingShape<128, packs>{});
+    case 256:
+      return f(StayingShape<256, packs>{});
+    case 512:
+      return f(StayingShape<512, packs>{});
+  }
+}
+
+/// How many teams have sums to leave, at most.
 template <class Exec>
-std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns, std::size_t) {
-  std::int64_t const lanes = (columns + 7) / 8;
-  std::int64_t const threads = lanes <= 32 ? 256 : lanes <= 128 ? 128 : lanes <= 256 ? 256 : lanes <= 512 ? 512 : 1024;
-  std::int64_t const rows_a_team = lanes <= 8 ? 32 : lanes <= 32 ? 8 : 1;
-  return std::min((rows + rows_a_team - 1) / rows_a_team, 1024 / threads * Machine<Exec>::concurrency(exec));
+std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns) {
+  int const lanes = staying_lanes(columns);
+  if (lanes == 0) return 0;
+  std::int64_t const threads = staying_threads(lanes), rows_a_team = threads / lanes;
+  return std::min((rows + rows_a_team - 1) / rows_a_team, 512 / threads * Machine<Exec>::concurrency(exec));
 }
 
 /// The number of teams started, each of which leaves a row of sums; 0 where the problem is not one of packed rows.
@@ -232,7 +241,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
                     mean = packed(problem.mean), rstd = packed(problem.rstd), weight = packed(problem.weight),
                     d_sum = packed(problem.d_sum);
       auto const inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
-      with_staying_shape<T>(rows.packs, [&](auto shape) {
+      with_staying_shape<T>(staying_lanes(grid.columns), [&](auto shape) {
         using Shape = decltype(shape);
         using Kernel = PackedNormBackward<KernelSpace<Exec>, T, Shape>;
         auto const steps = static_cast<int>((rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team);

@@ -19,12 +19,8 @@ template <class F>
 void with_pair_shape(std::int64_t packs, F const& f) {
   if (packs <= 8)
     f(PairShape<4, 256>{});
-  else if (packs <= 16)
-    f(PairShape<8, 256>{});
   else if (packs <= 64)
     f(PairShape<32, 256>{});
-  else if (packs <= 128)
-    f(PairShape<64, 64>{});
   else if (packs <= 256)
     f(PairShape<128, 128>{});
   else if (packs <= 512)

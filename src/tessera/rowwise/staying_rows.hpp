@@ -34,7 +34,9 @@ struct StayingRows {
       : packs(grid.packs - Atoms::thread()), kept(slots) {
     room = static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(scratch(slots), 16)) + Atoms::thread();
   }
-  KOKKOS_FUNCTION static constexpr std::size_t scratch(int slots) { return std::size_t{sizeof(Raw)} * Operands * Threads * slots; }
+  KOKKOS_FUNCTION static constexpr std::size_t scratch(int slots) {
+    return std::size_t{sizeof(Raw)} * Operands * Threads * slots;
+  }
   static int slots(PackedGrid const& grid) { return std::min((grid.packs + Threads - 1) / Threads, most_kept); }
 
   /// This thread's first pack of a row.
@@ -91,8 +93,8 @@ struct StayingRows {
 
 /// f(Constant<Threads>{}): two teams of 512 threads a multiprocessor for rows that they keep, else one of 1024.
 template <class F>
-void with_staying_threads(PackedGrid const& grid, int operands, F const& f) {
-  if (grid.packs <= 512 * 12 / operands)
+void with_staying_threads(PackedGrid const& grid, F const& f) {
+  if (grid.packs <= 512 * 12)
     f(Constant<512>{});
   else
     f(Constant<1024>{});

@@ -66,27 +66,21 @@ struct StayingSoftmaxBackward {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxGradientPart& part, typename Rows::Batch const& batch) const {
-    float to = 0;
-    if (!from_output) {
-      float top = part.top;
-      unroll<Rows::batch>([&](auto k) {
-        typename Rows::Values const x = Rows::Atoms::widened(batch[0][k]);
-        for (int j = 0; j < width; ++j) top = larger(top, x[j] * scale);
-      });
-      to = reference_of(top);
-      float const factor = packed_exponential(part.top - to);
-      part.top = top;
-      part.sum *= factor;
-      if (!log) part.gradient *= factor;
-    }
     unroll<Rows::batch>([&](auto k) {
-      typename Rows::Values const x = Rows::Atoms::widened(batch[0][k]), dy = Rows::Atoms::widened(batch[1][k]);
+      typename Rows::Values x = Rows::Atoms::widened(batch[0][k]);
+      typename Rows::Values const dy = Rows::Atoms::widened(batch[1][k]);
+      float to = 0;
+      if (!from_output) {
+        float top = part.top;
+        for (int j = 0; j < width; ++j) top = larger(top, x[j] * scale);
+        to = reference_of(top);
+        float const factor = packed_exponential(part.top - to);
+        part.top = top;
+        part.sum *= factor;
+        if (!log) part.gradient *= factor;
+      }
       for (int j = 0; j < width; ++j) {
-        if (log && from_output) {
-          part.gradient += dy[j];
-          continue;
-        }
-        float const e = weight(x[j], to);
+        float const e = log && from_output ? 1.0f : weight(x[j], to);
         if (!from_output) part.sum += e;
         part.gradient += log ? dy[j] : e * dy[j];
       }
@@ -164,16 +158,13 @@ struct StayingSoftmax {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxPart& part, typename Rows::Raw const (&batch)[Rows::batch]) const {
-    float top = part.top;
     unroll<Rows::batch>([&](auto k) {
       typename Rows::Values const x = Rows::Atoms::widened(batch[k]);
+      float top = part.top;
       for (int j = 0; j < width; ++j) top = larger(top, x[j] * scale);
-    });
-    float const to = reference_of(top);
-    part.sum *= packed_exponential(part.top - to);
-    part.top = top;
-    unroll<Rows::batch>([&](auto k) {
-      typename Rows::Values const x = Rows::Atoms::widened(batch[k]);
+      float const to = reference_of(top);
+      part.sum *= packed_exponential(part.top - to);
+      part.top = top;
       for (int j = 0; j < width; ++j) part.sum += packed_exponential(x[j] * scale - to);
     });
   }
@@ -206,12 +197,11 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
                                PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, problem.log,
                                                                       problem.from_output, rest});
         });
-      else
-        with_staying_threads(rows, 2, [&](auto threads) {
-          using Kernel = StayingSoftmaxBackward<Space, T, decltype(threads)::value>;
-          launch_staying<typename Kernel::Rows>(
-              problem.label, exec, rows, Kernel{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
-        });
+      else {
+        using Kernel = StayingSoftmaxBackward<Space, T, 1024>;
+        launch_staying<typename Kernel::Rows>(
+            problem.label, exec, rows, Kernel{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
+      }
       started = true;
     });
   }
