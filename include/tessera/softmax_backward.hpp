@@ -73,7 +73,8 @@ void softmax_backward(char const* op, bool log, Exec const& exec, DIn const& d_i
 /// float, fp16_t or bf16_t, independently. `d_in` may be the same elements as `in` or `d_out`. Arithmetic in fp32, in
 /// fp64 if an operand is. Deterministic: the same bits in every run.
 ///
-/// A row of `in` that is -Inf throughout (masked) has gradient 0; one with a NaN or a +Inf has NaN throughout.
+/// A row of `in` that is -Inf throughout (masked) has gradient 0; one with a NaN or a +Inf has NaN throughout. In
+/// long rows p below 2^-126 may count as 0.
 ///
 /// Errors, before anything is written: extent, null_data, overlap (partial, or `d_in` with stride 0), value (scale).
 template <detail::execution_space Exec, detail::view DIn, detail::view DOut, detail::view In>

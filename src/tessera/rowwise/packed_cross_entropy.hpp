@@ -10,9 +10,6 @@
 
 namespace tessera::detail {
 
-/// e^x for x <= 0, 0 below 2^-126: such a weight is nothing beside that of the maximum.
-KOKKOS_FORCEINLINE_FUNCTION float exponential_below(float x) { return exp2_approximate(x * 1.44269504088896341f); }
-
 /// Of some logits: the maximum, the sum of exponentials relative to reference_of(it), and the sum of themselves.
 struct LossPart {
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0, total = 0;

@@ -62,7 +62,7 @@ struct StayingSoftmaxBackward {
     return from_output ? SoftmaxGradientPart{0, 1, 0} : SoftmaxGradientPart{};
   }
   KOKKOS_FORCEINLINE_FUNCTION float weight(float x, float relative_to) const {
-    return from_output ? (log ? packed_exponential(x) : x) : packed_exponential(x * scale - relative_to);
+    return from_output ? (log ? exponential_below(x) : x) : exponential_below(x * scale - relative_to);
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxGradientPart& part, typename Rows::Batch const& batch) const {
@@ -74,7 +74,7 @@ struct StayingSoftmaxBackward {
         float top = part.top;
         for (int j = 0; j < width; ++j) top = larger(top, x[j] * scale);
         to = reference_of(top);
-        float const factor = packed_exponential(part.top - to);
+        float const factor = exponential_below(part.top - to);
         part.top = top;
         part.sum *= factor;
         if (!log) part.gradient *= factor;
