@@ -85,7 +85,7 @@ ReduceProblem reduce_problem(Array<In, Rank> const& in, Array<Out, OutRank> cons
   ReduceProblem p;
   p.operation = operation;
   p.in_type = scalar_of<std::remove_cv_t<In>>;
-  p.out_type = scalar_of<std::remove_cv_t<Out>>;
+  if constexpr (scalar_type<std::remove_cv_t<Out>>) p.out_type = scalar_of<std::remove_cv_t<Out>>;
   p.in = in.data;
   p.out = out.data;
   p.accumulate_fp64 = options.accumulate_fp64;

@@ -5,6 +5,7 @@
 
 #include <tessera/cross_entropy.hpp>
 #include <tessera/rowwise/labels.hpp>
+#include <tessera/rowwise/packed_pairs.hpp>
 #include <tessera/rowwise/packed_softmax.hpp>
 #include <tessera/rowwise/staying_rows.hpp>
 
@@ -51,7 +52,7 @@ struct CrossEntropyRows {
 /// The gradient of the logits of a row.
 struct LossSlope {
   float top, factor, less, hit;
-  std::int64_t label;
+  int label;
 
   KOKKOS_FORCEINLINE_FUNCTION LossSlope(LossTarget<float> const& target, LossPart const& all, float smoothing,
                                         float each)
@@ -59,14 +60,14 @@ struct LossSlope {
         factor(target.gradient / all.sum),
         less(target.gradient * each),
         hit(target.gradient * (1 - smoothing)),
-        label(target.label) {}
+        label(static_cast<int>(target.label)) {}
 
   /// Of a pack whose first logit is that of class `first`.
   template <int Width>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t first, Pack<float, Width>& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int first, Pack<float, Width>& x) const {
     bool const counts = label >= 0;
     for (int j = 0; j < Width; ++j) x[j] = counts ? exponential_below(x[j] - top) * factor - less : 0.0f;
-    auto const at = label - first;
+    int const at = label - first;
     if (at >= 0 && at < Width)
       for (int j = 0; j < Width; ++j)
         if (j == at) x[j] -= hit;
@@ -221,11 +222,14 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
                                        targets,
                                        static_cast<float>(problem.smoothing),
                                        static_cast<float>(problem.smoothing / static_cast<double>(grid.columns))};
-      if (rows.packs <= longest_packed_row)
-        with_packed_shape(rows.packs, [&](auto shape) {
-          using Shape = decltype(shape);
-          launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
-        });
+      auto const start = [&](auto shape) {
+        using Shape = decltype(shape);
+        launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
+      };
+      if (rows.packs <= 16)
+        start(PairShape<8, 256>{});
+      else if (rows.packs <= longest_packed_row)
+        with_packed_shape(rows.packs, start);
       else
         with_staying_threads(rows, [&](auto threads) {
           using Kernel = StayingCrossEntropy<Space, T, decltype(threads)::value>;
