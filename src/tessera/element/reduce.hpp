@@ -46,6 +46,14 @@ struct LargestMagnitude {
   KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, first(x)); }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
 };
+/// The smallest element, with the other sign.
+template <class T>
+struct LargestNegative {
+  static constexpr T identity = -std::numeric_limits<T>::infinity();
+  KOKKOS_INLINE_FUNCTION static T first(T x) { return -x; }
+  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, -x); }
+  KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
+};
 template <class T>
 struct SumOfSquares {
   static constexpr T identity = 0;
@@ -55,7 +63,7 @@ struct SumOfSquares {
 };
 
 /// What is done with an accumulated value before it is stored.
-enum class Closing { none, divide, root };
+enum class Closing { none, divide, root, negate };
 
 /// Stores results of any element type; the type is a run-time value to keep the number of kernels small.
 struct ReduceOutput {
@@ -74,6 +82,7 @@ struct ReduceOutput {
   KOKKOS_FUNCTION void store(std::int64_t at, A value) const {
     if (closing == Closing::divide) value = value / static_cast<A>(count);
     if (closing == Closing::root) value = Kokkos::sqrt(value);
+    if (closing == Closing::negate) value = -value;
     switch (type) {
       case Scalar::fp64:
         return put<double>(at, value);
@@ -102,7 +111,7 @@ struct ReduceOutput {
 };
 
 /// What a kernel accumulates, as a run-time value.
-enum class StepKind { sum, largest, largest_magnitude, sum_of_squares };
+enum class StepKind { sum, largest, largest_magnitude, largest_negative, sum_of_squares };
 
 /// How a team's threads and the teams share the work.
 struct ReduceShape {
@@ -442,6 +451,9 @@ struct ReduceKernel {
         return;
       case StepKind::largest_magnitude:
         if constexpr (compares) run<LargestMagnitude>(team);
+        return;
+      case StepKind::largest_negative:
+        if constexpr (compares) run<LargestNegative>(team);
         return;
       case StepKind::sum_of_squares:
         if constexpr (std::is_same_v<A, double>) run<SumOfSquares>(team);

@@ -147,6 +147,10 @@ inline ReduceRecipe recipe(Reduction operation) {
       return {StepKind::largest, StepKind::largest, Closing::none};
     case Reduction::amax:
       return {StepKind::largest_magnitude, StepKind::largest, Closing::none};
+    case Reduction::min:
+      return {StepKind::largest_negative, StepKind::largest, Closing::negate};
+    case Reduction::sum_of_squares:
+      return {StepKind::sum_of_squares, StepKind::sum, Closing::none};
     case Reduction::norm2:
       break;
   }

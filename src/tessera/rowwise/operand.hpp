@@ -18,7 +18,7 @@ struct TileGrid {
   std::int64_t tile_rows = 1, tile_columns = 1;
   std::int64_t row_tiles = 0, column_tiles = 0;
 
-  std::int64_t tiles() const { return leading[0] * leading[1] * row_tiles * column_tiles; }
+  KOKKOS_FUNCTION std::int64_t tiles() const { return leading[0] * leading[1] * row_tiles * column_tiles; }
 };
 
 /// A tile's place in the grid.
