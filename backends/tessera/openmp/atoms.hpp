@@ -9,9 +9,11 @@
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
 #include <tessera/openmp/panels.hpp>
 #include <tessera/portable/atoms.hpp>
+#include <tessera/vector_units.hpp>
 
 // Atoms for one core: tiles are packed into panels that the micro-kernel streams through, accumulators live in team
 // scratch. Layouts are absorbed by the packing. They serve every host execution space; a team is one thread.
@@ -24,7 +26,7 @@ constexpr int panels(int extent, int width) { return (extent + width - 1) / widt
 /// 2^x by Cody and Waite's reduction and a degree-6 polynomial (Taylor of 2^f on [-1/2, 1/2]); relative error below
 /// 2e-7 where the result is normal, 0 below 2^-126. No branch, so that loops over it vectorise.
 inline float exp2_vectorised(float x) {
-  float const bounded = x < -127.f ? -127.f : (x > 128.f ? 128.f : x);
+  float const bounded = chosen(x < -127.f, -127.f, chosen(x > 128.f, 128.f, x));
   float const shifted = bounded + 12582912.f;  // 1.5 * 2^23: the integer nearest to x ends in the last bits
   float const f = bounded - (shifted - 12582912.f);
   float p = 1.5403530e-4f;
@@ -37,8 +39,7 @@ inline float exp2_vectorised(float x) {
   std::int32_t const n = Kokkos::bit_cast<std::int32_t>(shifted) - 0x4B400000;
   // Two factors, because 2^128 and 2^-127 are no normal numbers though their neighbours' results are.
   float const y = p * Kokkos::bit_cast<float>((127 + n / 2) << 23) * Kokkos::bit_cast<float>((127 + n - n / 2) << 23);
-  float const small = x < -126.f ? 0.f : y;
-  return x != x ? x : small;
+  return chosen(x != x, x, chosen(x < -126.f, 0.f, y));
 }
 
 /// bf16 and int8 as micro-kernels for words have them.
@@ -315,9 +316,7 @@ struct Atoms : Sizes {
     }
     template <int M, int N, class F>
     void for_each(Accumulator<M, N>& acc, F const& f) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int c = 0; c < n; ++c) f(row[c], i, col + c);
-      });
+      on_panels<elements<F>>(acc, f);
     }
     template <int M, int N, class Words>
     Words words(bool, Words const& of) const {
@@ -341,10 +340,7 @@ struct Atoms : Sizes {
     }
     template <int M, int N, class F>
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
-        Compute const value = rows.v[i];
-        for (int c = 0; c < n; ++c) f(row[c], value);
-      });
+      on_panels<elements_with<F>>(acc, rows.v, f);
     }
     template <class F, int M, class... Rows>
     void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
@@ -370,19 +366,11 @@ struct Atoms : Sizes {
     }
     template <int M, int N>
     void row_max(Accumulator<M, N>& acc, RowValues<M>& rows) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
-        Compute m = rows.v[i];
-        for (int c = 0; c < n; ++c) m = row[c] > m ? row[c] : m;
-        rows.v[i] = m;
-      });
+      on_panels<maxima>(acc, rows.v);
     }
     template <int M, int N>
     void row_add_partial(Accumulator<M, N>& acc, RowValues<M>& rows) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
-        Compute sum = 0;
-        for (int c = 0; c < n; ++c) sum += row[c];
-        rows.v[i] += sum;
-      });
+      on_panels<sums>(acc, rows.v);
     }
     template <int M>
     void row_combine(RowValues<M>&) const {}
@@ -418,6 +406,69 @@ struct Atoms : Sizes {
     }
 
    private:
+    /// The elements of a panel that a tile has: rows of NR from `first` on, of which n count, of columns from `col` on.
+    struct PanelPart {
+      Compute* first;
+      int rows, col, n;
+    };
+    /// F(part, more...) for each panel, for the vector units at hand.
+    template <auto F, int M, int N, class... More>
+    static void on_panels(Accumulator<M, N>& acc, More&&... more) {
+      static auto const run = for_vector_units<F>();
+      for (int j = 0; j * NR < acc.cols; ++j)
+        run(PanelPart{&acc.v[j][0][0], acc.rows, j * NR, std::min(NR, acc.cols - j * NR)}, more...);
+    }
+    template <class F>
+    static void elements(PanelPart p, F const& f) {
+      for (int i = 0; i < p.rows; ++i)
+        for (int c = 0; c < p.n; ++c) f(p.first[i * NR + c], i, p.col + c);
+    }
+    template <class F>
+    static void elements_with(PanelPart p, Compute const* values, F const& f) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute const value = values[i];
+        Compute* const row = p.first + i * NR;
+        if (p.n == NR)
+          for (int c = 0; c < NR; ++c) f(row[c], value);
+        else
+          for (int c = 0; c < p.n; ++c) f(row[c], value);
+      }
+    }
+    /// Vectors of totals, since a row's one total would be a chain of additions.
+    static constexpr int together = NR / 2;
+    static Compute greater(Compute a, Compute b) { return chosen(b > a || a != a, b, a); }  // NaNs do not count
+    static void maxima(PanelPart p, Compute* values) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute const* const row = p.first + i * NR;
+        Compute most = values[i];
+        if (p.n == NR) {
+          Compute m[together];
+          for (int c = 0; c < together; ++c) m[c] = greater(row[c], row[c + together]);
+          for (int half = together / 2; half > 0; half /= 2)
+            for (int c = 0; c < half; ++c) m[c] = greater(m[c], m[c + half]);
+          most = greater(most, m[0]);
+        } else {
+          for (int c = 0; c < p.n; ++c) most = greater(most, row[c]);
+        }
+        values[i] = most;
+      }
+    }
+    static void sums(PanelPart p, Compute* values) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute const* const row = p.first + i * NR;
+        Compute sum = 0;
+        if (p.n == NR) {
+          Compute s[together];
+          for (int c = 0; c < together; ++c) s[c] = row[c] + row[c + together];
+          for (int half = together / 2; half > 0; half /= 2)
+            for (int c = 0; c < half; ++c) s[c] += s[c + half];
+          sum = s[0];
+        } else {
+          for (int c = 0; c < p.n; ++c) sum += row[c];
+        }
+        values[i] += sum;
+      }
+    }
     /// f(elements of one row in one panel, row, first column, how many)
     template <int M, int N, class F>
     static void each_panel(Accumulator<M, N>& acc, F const& f) {
