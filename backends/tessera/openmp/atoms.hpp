@@ -110,6 +110,15 @@ struct Atoms : Sizes {
   template <int K, int N>
   struct RightTransposed : Panels<N, K, NR> {};  // (K,N)
 
+  /// Factors of products along either index: those that are multiplied along both are packed for both.
+  template <int R, int C>
+  struct LeftEither : Left<R, C> {};  // (R,C)
+  template <int R, int C>
+  struct RightEither {  // (R,C)
+    Right<R, C> along;
+    RightTransposed<R, C> across;
+  };
+
   /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel where it tells.
   static char const* instructions() {
     return instruction_set<std::conditional_t<by_words, WordKernelOf<Element>, Compute>>();
@@ -180,6 +189,22 @@ struct Atoms : Sizes {
       MatrixStack t = m.transposed();
       t.cols = std::min(row_end, m.rows);
       pack<N, K, NR>(t, p, col, row, t.rows, to);
+    }
+    template <int R, int C>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, RightEither<R, C>& to) const {
+      (*this)(m, p, row, col, to, m.rows);
+    }
+    /// Of a tile that ends at row_end.
+    template <int R, int C>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, RightEither<R, C>& to,
+                    std::int64_t row_end) const {
+      (*this)(m, p, row, col, to.along, row_end);
+      (*this)(m, p, row, col, to.across, row_end);
+    }
+    /// Numbers side by side.
+    template <int N>
+    void values(Compute const* from, Compute (&to)[N]) const {
+      std::copy(from, from + N, to);
     }
     /// Row by row: a panel has rows of several pages.
     template <int N, int K>
@@ -297,8 +322,19 @@ struct Atoms : Sizes {
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
       product(*a.tile, b, acc, add);
     }
+    template <int M, int N, int K>
+    void multiply(Left<M, K> const& a, RightEither<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
+      product(a, b.along, acc, add);
+    }
+    /// Across: the rows of b are contracted.
+    template <int M, int N, int K>
+    void multiply(Rounded<M, K> const& a, RightEither<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
+      product(*a.tile, b.across, acc, add);
+    }
     template <int, class Acc>
     void wait_all_but(Acc&) const {}
+    template <int, class Acc>
+    void wait_for(Acc&) const {}
     template <class Acc>
     bool join(Acc&) const {
       return true;  // a tile has one team
@@ -341,6 +377,29 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       on_panels<elements_with<F>>(acc, rows.v, f);
+    }
+    template <int M, int N, class F>
+    void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int, int col, int n) {
+        for (int c = 0; c < n; ++c) f(row[c], cols[col + c]);
+      });
+    }
+    template <int M, int N, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, Compute const (&cols)[N],
+                         F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
+        for (int c = 0; c < n; ++c) f(row[c], others[c], cols[col + c]);
+      });
+    }
+    template <int M, int N, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, RowValues<M> const& rows,
+                         F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
+        Compute const value = rows.v[i];
+        for (int c = 0; c < n; ++c) f(row[c], others[c], value);
+      });
     }
     template <class F, int M, class... Rows>
     void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
