@@ -15,7 +15,8 @@ struct AttentionBackwardOptions {
   /// The gradient that arrives through LSE, (B, H, S_q): added to what arrives through O.
   ViewRef<float const, 3> d_lse = {};
   ViewRef<double const, 3> d_lse_fp64 = {};  ///< the same for operands of double
-  /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams come.
+  /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
+  /// come.
   bool deterministic = false;
   /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
   /// Hopper pipeline O(S·d). Not to be touched before the gradients are there.
@@ -31,7 +32,8 @@ inline constexpr char const* backward_name = "tessera::attention_backward";
 
 /// Why the pipeline of bulk copies cannot form these gradients; nullptr when it can.
 template <class Exec, class Compute>
-char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionBackwardProblem const& p,
+char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
+                                   [[maybe_unused]] AttentionBackwardProblem const& p,
                                    [[maybe_unused]] bool deterministic) {
   if constexpr (!has_bulk_pipeline<Exec>) {
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
@@ -44,7 +46,8 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec, [[maybe_un
     if (p.forward.q.rows == 0 || p.forward.q.cols == 0) return "there is nothing to multiply";
     for (MatrixStack const* m : {&p.forward.q, &p.forward.k, &p.forward.v, &p.d_o, &p.dk, &p.dv}) {
       bool const gradient = m == &p.dk || m == &p.dv;
-      if ((m->type != Scalar::bf16 && m->type != Scalar::fp16 && !gradient) || (!gradient && m->type != p.forward.q.type))
+      if ((m->type != Scalar::bf16 && m->type != Scalar::fp16 && !gradient) ||
+          (!gradient && m->type != p.forward.q.type))
         return "the hopper pipeline takes Q, K, V and dO of bf16 or of fp16";
       if (m->col_stride != 1 || !bulk_copyable(*m))
         return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
@@ -72,7 +75,10 @@ MatrixStack take_query_values(char const* name, Array<T, 3> const& a, AttentionP
     throw Error(ErrorCode::extent, std::string(backward_name) + ": " + name + " " + shape(a) +
                                        " is not (batch, heads, queries) of Q; " + operands);
   check_data(backward_name, name, a);
-  return {a.data,      scalar_of<std::remove_const_t<T>>, a.extent[2], 1, a.stride[2], 1, a.extent[0], a.extent[1],
+  return {a.data,      scalar_of<std::remove_const_t<T>>,
+          a.extent[2], 1,
+          a.stride[2], 1,
+          a.extent[0], a.extent[1],
           a.stride[0], a.stride[1]};
 }
 
@@ -97,9 +103,9 @@ constexpr void require_backward_operands() {
                 "attention_backward: Q, K, V, O, their gradients are Views of rank 4 as attention() has them, LSE of "
                 "rank 3: batch, head, query");
   using TQ = typename Q::non_const_value_type;
-  static_assert(std::is_same_v<TQ, typename K::non_const_value_type> &&
-                    std::is_same_v<TQ, typename V::non_const_value_type>,
-                "attention_backward: Q, K and V have one value type");
+  static_assert(
+      std::is_same_v<TQ, typename K::non_const_value_type> && std::is_same_v<TQ, typename V::non_const_value_type>,
+      "attention_backward: Q, K and V have one value type");
   static_assert(float_type<TQ> && sizeof(TQ) > 1 && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
                 "attention_backward: the elements are float, fp16_t or bf16_t, or double on a CPU");
   constexpr bool wide = std::is_same_v<TQ, double>;
@@ -178,8 +184,8 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   plan.concurrency = Machine<Exec>::concurrency(exec);
   char const* const obstacle = bulk_backward_obstacle<Exec, Compute>(exec, p, options.deterministic);
   auto const wanted = options.algorithm;
-  bool const bulk = (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) &&
-                    obstacle == nullptr;
+  bool const bulk =
+      (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
   char const* refusal = nullptr;
   if (wanted == AttentionAlgorithm::hopper) refusal = obstacle;
   if (wanted == AttentionAlgorithm::tensor_core) refusal = "tensor_core forms no gradients";
@@ -187,7 +193,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     throw Error(ErrorCode::unsupported,
                 std::string(backward_name) + ": algorithm " + name(wanted) + " cannot run: " + refusal);
   plan.algorithm = bulk ? AttentionAlgorithm::hopper : AttentionAlgorithm::tiled;
-  plan.reason = refusal != nullptr ? refusal
+  plan.reason = refusal != nullptr                        ? refusal
                 : wanted != AttentionAlgorithm::automatic ? "asked for"
                 : has_bulk_pipeline<Exec> && !bulk        ? obstacle
                                                           : "the fastest that runs here";

@@ -9,9 +9,10 @@ namespace {
 
 /// One element, one off a tile, several tiles with residues, more keys than queries and the other way round, heads that
 /// share keys.
-constexpr AttentionShape shapes[] = {{1, 1, 1, 1, 1, 1, 1},      {1, 2, 2, 7, 5, 3, 9},       {2, 4, 2, 33, 65, 16, 16},
-                                     {1, 3, 1, 65, 33, 40, 24},  {1, 2, 1, 130, 257, 64, 64}, {1, 1, 1, 1, 300, 72, 128},
-                                     {1, 2, 2, 97, 97, 128, 80}, {2, 6, 2, 1, 90, 24, 40},    {1, 8, 1, 8, 5, 8, 8}};
+constexpr AttentionShape shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1},      {1, 2, 2, 7, 5, 3, 9},       {2, 4, 2, 33, 65, 16, 16},
+    {1, 3, 1, 65, 33, 40, 24},  {1, 2, 1, 130, 257, 64, 64}, {1, 1, 1, 1, 300, 72, 128},
+    {1, 2, 2, 97, 97, 128, 80}, {2, 6, 2, 1, 90, 24, 40},    {1, 8, 1, 8, 5, 8, 8}};
 
 AttentionBackwardOptions causal() {
   AttentionBackwardOptions o;
@@ -21,7 +22,8 @@ AttentionBackwardOptions causal() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE_DEFINE("attention_backward matches the reference on odd shapes, full and causal", Exec, backward_id) {
+TEST_CASE_TEMPLATE_DEFINE("attention_backward matches the reference on odd shapes, full and causal", Exec,
+                          backward_id) {
   for (AttentionShape z : shapes) {
     check_backward<Exec, float>(z, {});
     check_backward<Exec, float>(z, causal(), true);

@@ -39,7 +39,8 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
                                                         AttentionReference const& forward, double scale,
                                                         std::function<bool(int, int, int)> const& visible,
                                                         BackwardRoundoff u) {
-  std::size_t const rows = std::size_t(z.batch) * z.heads * z.queries, kv_rows = std::size_t(z.batch) * z.kv_heads * z.keys;
+  std::size_t const rows = std::size_t(z.batch) * z.heads * z.queries,
+                    kv_rows = std::size_t(z.batch) * z.kv_heads * z.keys;
   AttentionBackwardReference r{GradientReference(rows * z.d), GradientReference(kv_rows * z.d),
                                GradientReference(kv_rows * z.d_v)};
   int const shared = z.heads / z.kv_heads;
@@ -72,8 +73,8 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
             dp_size += std::fabs(x);
           }
           double const p = std::exp(s - lse), ds = p * (dp - delta);
-          double const p_error = (z.d + 4) * u.sum * s_size + 4 * u.sum * (std::fabs(s) + std::fabs(lse) + 1) +
-                                 u.lse * std::fabs(lse);
+          double const p_error =
+              (z.d + 4) * u.sum * s_size + 4 * u.sum * (std::fabs(s) + std::fabs(lse) + 1) + u.lse * std::fabs(lse);
           double const ds_error = p * ((z.d_v + 2) * u.sum * dp_size + delta_error +
                                        (p_error + 2 * u.sum + u.weight) * (std::fabs(dp) + std::fabs(delta)));
           for (int c = 0; c < z.d_v; ++c) {
@@ -96,9 +97,10 @@ void check_gradient(GradientReference const& r, std::vector<T> const& x) {
   double worst = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    double const allowed = r.allowed[i] + unit_roundoff<T>() * (std::fabs(r.value[i]) + r.allowed[i]) +
-                           subnormal_roundoff<T>() + 1e-300;
-    double const error = std::fabs(to_double(x[i]) - r.value[i]), ratio = std::isnan(error) ? INFINITY : error / allowed;
+    double const allowed =
+        r.allowed[i] + unit_roundoff<T>() * (std::fabs(r.value[i]) + r.allowed[i]) + subnormal_roundoff<T>() + 1e-300;
+    double const error = std::fabs(to_double(x[i]) - r.value[i]),
+                 ratio = std::isnan(error) ? INFINITY : error / allowed;
     if (ratio > worst) worst = ratio, at = i;
   }
   CAPTURE(at);

@@ -711,7 +711,8 @@ struct Atoms : Sizes {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
-    /// Elements inside the target's matrix, of the accumulator's type, grow by acc's: in memory, in no particular order.
+    /// Elements inside the target's matrix, of the accumulator's type, grow by acc's: in memory, in no particular
+    /// order.
     template <int M, int N>
     __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                            std::int64_t row0, std::int64_t col0) const {
@@ -842,12 +843,12 @@ struct Atoms : Sizes {
       unroll<Accumulator<M, N>::blocks>([&](auto block) {
         unroll<(whole + most - 1) / most>([&](auto pass) {
           constexpr int first = pass * most, count = whole - first < most ? whole - first : most;
-          send_boxes<T, line_bytes, count, Adds>(acc.r[block] + first * width / 2, target.whole, plane, row0 + block * 64,
-                                           col0 + first * width);
+          send_boxes<T, line_bytes, count, Adds>(acc.r[block] + first * width / 2, target.whole, plane,
+                                                 row0 + block * 64, col0 + first * width);
         });
         if constexpr (shorter > 0)
           send_boxes<T, line, shorter, Adds>(acc.r[block] + whole * width / 2, target.shorter, plane, row0 + block * 64,
-                                       col0 + whole * width);
+                                             col0 + whole * width);
       });
     }
     /// 64 rows of Count swizzled boxes side by side, when those before have been read.

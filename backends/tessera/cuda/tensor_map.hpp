@@ -56,8 +56,8 @@ inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line, CUte
                                  stride(m.outer, m.outer_stride)};
   cuuint32_t const box[4] = {static_cast<cuuint32_t>(line / size), static_cast<cuuint32_t>(box_rows), 1, 1};
   cuuint32_t const step[4] = {1, 1, 1, 1};
-  CUresult const status = tensor_map_encoder()(&map, type, 4, const_cast<void*>(m.data), extents,
-                                               strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+  CUresult const status = tensor_map_encoder()(&map, type, 4, const_cast<void*>(m.data), extents, strides, box, step,
+                                               CU_TENSOR_MAP_INTERLEAVE_NONE,
                                                line == line_bytes ? CU_TENSOR_MAP_SWIZZLE_128B
                                                : line == 64       ? CU_TENSOR_MAP_SWIZZLE_64B
                                                                   : CU_TENSOR_MAP_SWIZZLE_32B,

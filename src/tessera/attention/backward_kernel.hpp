@@ -72,14 +72,14 @@ struct AttentionKeyGradients {
   using Compute = typename Atoms::Compute;
 
   struct Tile {
-    int batch, head;     // of K and V
-    int key, keys;       // first one, and how many count
-    int first, a_head;   // tiles of queries that see some: the first, and how many a head has
+    int batch, head;    // of K and V
+    int key, keys;      // first one, and how many count
+    int first, a_head;  // tiles of queries that see some: the first, and how many a head has
     int steps;
   };
   template <int R, int C>
-  using KeyTile = std::conditional_t<adds_queries, typename Atoms::template LeftEither<R, C>,
-                                     typename Atoms::template Left<R, C>>;
+  using KeyTile =
+      std::conditional_t<adds_queries, typename Atoms::template LeftEither<R, C>, typename Atoms::template Left<R, C>>;
   struct KeyStage {
     KeyTile<BN, D> k;                        // (BN,D)
     typename Atoms::template Left<BN, D> v;  // (BN,D)
@@ -95,10 +95,10 @@ struct AttentionKeyGradients {
     Compute delta[BM];
     static constexpr int depth = Atoms::depth, bytes = sizeof(d_o) + sizeof(delta);
   };
-  using Scores = typename Atoms::template Accumulator<BN, BM>;      // (BN,BM)
-  using Gradients = typename Atoms::template Accumulator<BN, D>;    // (BN,D)
-  using Weights = typename Atoms::template Rounded<BN, BM>;         // (BN,BM)
-  using QuerySums = typename Atoms::template Accumulator<BM, D>;    // (BM,D)
+  using Scores = typename Atoms::template Accumulator<BN, BM>;    // (BN,BM)
+  using Gradients = typename Atoms::template Accumulator<BN, D>;  // (BN,D)
+  using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
+  using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
 
@@ -216,8 +216,7 @@ struct AttentionKeyGradients {
     math.round(s, p);
     math.template wait_for<0>(dp);
     math.multiply(p, to.d_o, dv_sum, !first);
-    math.for_each_of_two(dp, s, to.delta,
-                         [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
+    math.for_each_of_two(dp, s, to.delta, [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
     if (hides) hide(math, sight, t.key, query, dp);  // of keys that do not count anything may have come
     math.round(dp, ds);
     if constexpr (adds_queries) {

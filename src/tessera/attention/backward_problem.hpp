@@ -21,8 +21,8 @@ struct AttentionBackwardProblem {
 /// What the products need of each query, in the workspace: rows of a whole number of tiles a plane.
 template <class Compute>
 struct BackwardRows {
-  Compute* lse;    // times log2 e; infinite where nothing is seen, and behind the last query: weights are then 0
-  Compute* delta;  // rows of dO times rows of O, minus what arrives through LSE
+  Compute* lse;       // times log2 e; infinite where nothing is seen, and behind the last query: weights are then 0
+  Compute* delta;     // rows of dO times rows of O, minus what arrives through LSE
   std::int64_t rows;  // a plane has
   int heads;
 

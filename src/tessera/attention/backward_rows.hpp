@@ -189,7 +189,8 @@ struct PackedPrepareBackward {
       if (has) b[k] = load_pack<Row::width>(d_o + own.col(k));
     });
     if (inside) {
-      float* const sums = rest.sums + ((own.plane.outer * inner.by + own.plane.inner) * rest.o.rows + own.row) * rest.sum_cols;
+      float* const sums =
+          rest.sums + ((own.plane.outer * inner.by + own.plane.inner) * rest.o.rows + own.row) * rest.sum_cols;
       for (int c = own.lane * 4; c < rest.sum_cols; c += Lanes * 4) store_pack<4>(sums + c, Pack<float, 4>{});
     }
     float sum = 0;
@@ -235,14 +236,15 @@ inline bool backward_rows_packed(MatrixStack const& m) {
   auto const size = static_cast<std::int64_t>(size_of(m.type)), width = static_cast<std::int64_t>(pack_bytes) / size;
   auto const fits = [&](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % width == 0; };
   return reinterpret_cast<std::uintptr_t>(m.data) % pack_bytes == 0 && m.cols > 0 && m.cols % width == 0 &&
-         m.cols <= 64 * width && m.rows <= INT_MAX && (m.cols == 1 || m.col_stride == 1) && fits(m.rows, m.row_stride) &&
-         fits(m.inner, m.inner_stride) && fits(m.outer, m.outer_stride) && size <= 4;
+         m.cols <= 64 * width && m.rows <= INT_MAX && (m.cols == 1 || m.col_stride == 1) &&
+         fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) && fits(m.outer, m.outer_stride) && size <= 4;
 }
 
 /// f(tag of the type, lanes a row) for such rows.
 template <class F>
 void visit_packed_backward(MatrixStack const& m, F const& f) {
-  std::int64_t const packs = m.cols * static_cast<std::int64_t>(size_of(m.type)) / static_cast<std::int64_t>(pack_bytes);
+  std::int64_t const packs =
+      m.cols * static_cast<std::int64_t>(size_of(m.type)) / static_cast<std::int64_t>(pack_bytes);
   auto const with_type = [&](auto tag) {
     if (packs <= 8)
       f(tag, Constant<4>{});

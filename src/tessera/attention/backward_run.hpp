@@ -87,13 +87,12 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
 }
 
 template <class Exec>
-void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
-                     void* workspace) {
+void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w, void* workspace) {
   using Kernel = FinishBackward<KernelSpace<Exec>>;
   using Walk = typename Kernel::Walk;
   Walk const walk{p.dq.rows, p.dq.inner, p.dq.outer};
-  Kernel const kernel{walk,       p.dq, w.sums_in(workspace), w.sum_cols, static_cast<float>(p.forward.scale),
-                      Walk::packed(p.dq)};
+  Kernel const kernel{
+      walk, p.dq, w.sums_in(workspace), w.sum_cols, static_cast<float>(p.forward.scale), Walk::packed(p.dq)};
   if constexpr (WarpAtoms<Exec>::available)
     if (backward_rows_packed(p.dq))
       return visit_packed_backward(p.dq, [&](auto tag, auto lanes) {
@@ -141,14 +140,14 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
-#define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)                                                                       \
-  EXTERN template void prepare_backward<EXEC, float>(EXEC const&, AttentionBackwardProblem const&,                \
-                                                     BackwardWorkspace const&, void*);                            \
+#define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)                                                                          \
+  EXTERN template void prepare_backward<EXEC, float>(EXEC const&, AttentionBackwardProblem const&,                   \
+                                                     BackwardWorkspace const&, void*);                               \
   EXTERN template void finish_backward<EXEC>(EXEC const&, AttentionBackwardProblem const&, BackwardWorkspace const&, \
                                              void*);
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 
-#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T)                                                          \
+#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T)                                                           \
   EXTERN template void run_backward_bulk<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*); \
   EXTERN template void run_backward_bulk<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*);
 #define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t)
