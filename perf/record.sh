@@ -8,8 +8,8 @@
 #   perf/record.sh build/openmp epyc-9965 --device=openmp
 #
 # Writes perf/results/DEVICE/NAME.json for gemm, gemm_random (tessera_perf_gemm --random: 200 shapes with
-# --device=cuda, 20 without), gemm_epilogue, ladder, transform, rowwise, rowwise_backward, attention, attention_backward and quantize; flags
-# go to each of them.
+# --device=cuda, 20 without), gemm_epilogue, ladder, transform, rowwise, rowwise_backward, attention, attention_backward
+# and quantize; flags go to each of them.
 # TESSERA_PERF_ONLY="gemm ladder" runs these alone; TESSERA_COMMIT names the commit where git cannot. All that is about
 # gemm, in less than three minutes of a GPU:
 #
