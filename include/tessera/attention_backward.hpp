@@ -9,8 +9,8 @@
 namespace tessera {
 
 struct AttentionBackwardOptions {
-  /// What attention() was called with: scale, masks, layout and sinks. `lse`, `splits` and the workspace there do not
-  /// count.
+  /// What attention() was called with: scale, masks, layout, sinks and dropout. `lse`, `splits` and the workspace there
+  /// do not count.
   AttentionOptions forward = {};
   /// The gradient that arrives through LSE, (B, H, S_q): added to what arrives through O.
   ViewRef<float const, 3> d_lse = {};
@@ -31,7 +31,7 @@ namespace detail {
 inline constexpr char const* backward_name = "tessera::attention_backward";
 
 /// Why the pipeline of bulk copies cannot form these gradients; nullptr when it can.
-template <class Exec, class Compute>
+template <class Exec, class Compute, class Score, class Mask>
 char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
                                    [[maybe_unused]] AttentionBackwardProblem const& p,
                                    [[maybe_unused]] bool deterministic) {
@@ -39,6 +39,8 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   } else if constexpr (!std::is_same_v<Compute, float>) {
     return "the hopper pipeline has no fp64 products";
+  } else if constexpr (own_functor<Score, Mask> || drops_weights<Score>) {
+    return "the hopper pipeline forms gradients without dropout and without scores and masks of the caller's own";
   } else {
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
     if (deterministic) return "the hopper pipeline adds dQ up in no particular order";
@@ -64,7 +66,7 @@ inline void refuse_in_backward(AttentionOptions const& options) {
   refuse(static_cast<bool>(options.query_starts) || static_cast<bool>(options.key_starts), "packed sequences");
   refuse(static_cast<bool>(options.block_table), "keys in pages");
   refuse(options.q_scale || options.k_scale || options.v_scale, "scales of heads");
-  refuse(options.dropout.p > 0, "dropout");
+  refuse(options.k_tile_scale || options.v_tile_scale, "scales of tiles of keys");
 }
 
 /// Takes a vector of each query.
@@ -177,12 +179,12 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
 }
 
 /// What runs, and the workspace it takes.
-template <class Exec, class Compute>
+template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                             AttentionBackwardOptions const& options) {
   AttentionPlan plan;
   plan.concurrency = Machine<Exec>::concurrency(exec);
-  char const* const obstacle = bulk_backward_obstacle<Exec, Compute>(exec, p, options.deterministic);
+  char const* const obstacle = bulk_backward_obstacle<Exec, Compute, Score, Mask>(exec, p, options.deterministic);
   auto const wanted = options.algorithm;
   bool const bulk =
       (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
@@ -201,8 +203,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
   visit_features(attention_features(p.forward), [&](auto d) {
-    auto const describe = [&]<class Atoms>(std::type_identity<Atoms>) {
-      using Kernel = AttentionKeyGradients<Atoms>;
+    auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
       plan.tile_queries = Atoms::BM;
       plan.tile_keys = Atoms::BN;
       plan.tile_features = Atoms::D;
@@ -211,15 +212,18 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
       plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
     };
     if constexpr (has_bulk_pipeline<Exec> && d() <= 128) {
-      if (bulk) return describe(std::type_identity<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>>{});
+      using Atoms = BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>;  // as for fp16
+      if (bulk) return describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, std::type_identity<Atoms>{});
     }
-    describe(std::type_identity<BackwardTiledAtoms<Exec, Compute, d(), true>>{});
+    using Atoms = BackwardTiledAtoms<Exec, Compute, d(), true>;
+    describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask>>{}, std::type_identity<Atoms>{});
   });
   return plan;
 }
 
-template <class Exec, class T, class Compute>
-void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, void* workspace) {
+template <class Exec, class T, class Compute, class Score, class Mask>
+void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, void* workspace,
+                  Score const& score, Mask const& mask) {
   visit_features(attention_features(p.forward), [&](auto d) {
     if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> && d() <= 128) {
       if (plan.algorithm == AttentionAlgorithm::hopper) {
@@ -229,7 +233,7 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
         return finish_backward(exec, p, w, workspace);
       }
     }
-    run_backward_tiles<Exec, Compute, d()>(exec, p, workspace);
+    run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
   });
 }
 
@@ -250,22 +254,28 @@ inline void check_backward_workspace(AttentionBackwardOptions const& options, At
 
 /// What attention_backward() would run for these operands on this machine. @throws Error as attention_backward() does.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
-          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO>
+          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,
+          class Score = score::Identity, class Mask = mask::All>
 AttentionPlan attention_backward_plan(Exec const& exec, DQ const& dq, DK const& dk, DV const& dv, Q const& q,
                                       K const& k, V const& v, O const& o, L const& lse, DO const& d_o,
-                                      AttentionBackwardOptions const& options = {}) {
+                                      AttentionBackwardOptions const& options = {}, Score const& score = {},
+                                      Mask const& = {}) {
   detail::require_backward_operands<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
-  return detail::plan_backward<Exec, detail::attention_compute<Q>>(
-      exec, detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options), options);
+  return detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const&) {
+    return detail::plan_backward<Exec, detail::attention_compute<Q>, ToRun, Mask>(
+        exec, detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options), options);
+  });
 }
 
 /// Bytes of options.workspace. @throws Error as attention_backward() does.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
-          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO>
+          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,
+          class Score = score::Identity, class Mask = mask::All>
 std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK const& dk, DV const& dv, Q const& q,
                                               K const& k, V const& v, O const& o, L const& lse, DO const& d_o,
-                                              AttentionBackwardOptions const& options = {}) {
-  return attention_backward_plan(exec, dq, dk, dv, q, k, v, o, lse, d_o, options).workspace_wanted;
+                                              AttentionBackwardOptions const& options = {}, Score const& score = {},
+                                              Mask const& mask = {}) {
+  return attention_backward_plan(exec, dq, dk, dv, q, k, v, o, lse, d_o, options, score, mask).workspace_wanted;
 }
 
 /// dQ, dK, dV ← gradients of what attention() forms from Q, K and V, exactly, given its O and LSE and the gradient dO
@@ -281,22 +291,34 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 /// A query that sees no key (LSE = −∞) has no gradient: its dQ is 0, and it adds nothing to dK and dV, whatever finite
 /// numbers its dO has. Keys behind a key length have dK = dV = 0.
 ///
+/// @param options what the forward was called with, its dropout too, which drops the same weights, and more
+/// @param score as in the forward; it says that it only adds, or what its derivative is, or is differentiated: see
+///   score.hpp
+/// @param mask as in the forward
 /// @throws Error as attention() does of Q, K, V, O and options.forward; Error{extent} a gradient, LSE or d_lse does not
 /// have the extents of what it belongs to; {overlap} a gradient shares memory with another operand or with itself;
 /// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} packed sequences,
-/// keys in pages, scales of heads, dropout, or the asked algorithm cannot run and options.allow_fallback is false.
+/// keys in pages, scales, or the asked algorithm cannot run and options.allow_fallback is false.
 /// Outputs are then untouched.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
-          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO>
+          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,
+          class Score = score::Identity, class Mask = mask::All>
 void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& dv, Q const& q, K const& k, V const& v,
-                        O const& o, L const& lse, DO const& d_o, AttentionBackwardOptions const& options = {}) {
+                        O const& o, L const& lse, DO const& d_o, AttentionBackwardOptions const& options = {},
+                        Score const& score = {}, Mask const& mask = {}) {
   detail::require_backward_operands<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
   using Compute = detail::attention_compute<Q>;
+  static_assert(detail::has_derivative<Score, Compute>,
+                "attention_backward: the score functor says neither only_adds nor slope(), and does not take a Dual "
+                "number (score.hpp, dual.hpp)");
   auto const p = detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options);
-  AttentionPlan const plan = detail::plan_backward<Exec, Compute>(exec, p, options);
-  if (p.forward.q.outer == 0 || p.forward.q.inner == 0) return;
-  detail::check_backward_workspace(options, plan);
-  detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.workspace);
+  detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const& to_run) {
+    AttentionPlan const plan = detail::plan_backward<Exec, Compute, ToRun, Mask>(exec, p, options);
+    if (p.forward.q.outer == 0 || p.forward.q.inner == 0) return;
+    detail::check_backward_workspace(options, plan);
+    detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.workspace, to_run,
+                                                                          mask);
+  });
 }
 
 }  // namespace tessera

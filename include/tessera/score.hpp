@@ -42,6 +42,13 @@
 /// give such functions n for Which from 0 to nears - 1, simple ones first: unit·f(x·scale, i, j) - y is n.minus(x, y),
 /// where n.covers(the largest |x| of some). So does whole(scale, unit) for all x. Without y it is odd in x and grows
 /// with it.
+///
+/// attention_backward() needs the derivative of what is returned with respect to s. A functor that only adds to scores
+/// says `static constexpr bool only_adds = true`; another may have
+///
+///     template <class T> KOKKOS_FUNCTION T slope(T s, int b, int h, int i, int j) const;
+///
+/// and one that takes any T is differentiated by calling it with a Dual number, see dual.hpp.
 namespace tessera::score {
 
 /// What is added to the score of query i + r and key j + c: at + r·per_query + c·per_key.
@@ -131,6 +138,12 @@ struct SoftCap {
     else
       return {T(limit), 1 / T(limit)};
   }
+  /// Of limit tanh(s / limit): 1 - tanh^2.
+  template <class T>
+  KOKKOS_FUNCTION T slope(T s, int, int, int, int) const {
+    T const bounded = Kokkos::tanh(s / T(limit));
+    return 1 - bounded * bounded;
+  }
   template <class T>
   KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {
     return prepare<T>(b, h)(s, i, j);
@@ -141,7 +154,7 @@ struct SoftCap {
 /// last query with the last key (keys − queries).
 template <class V>
 struct Alibi {
-  static constexpr bool anywhere = true, few_registers = true;
+  static constexpr bool anywhere = true, few_registers = true, only_adds = true;
   V slopes;
   int offset = 0;
 
@@ -174,7 +187,7 @@ Alibi<V> alibi(V const& slopes, int offset = 0) {
 /// of distances are entries of the table that are alike.
 template <class V>
 struct RelativeBias {
-  static constexpr bool anywhere = true, few_registers = true;
+  static constexpr bool anywhere = true, few_registers = true, only_adds = true;
   V table;
   int offset = 0;
 
@@ -224,6 +237,7 @@ RelativeBias<V> relative_bias(V const& table, int offset = 0) {
 /// at multiples of 4 bytes, are read in pairs.
 template <class V>
 struct AdditiveBias {
+  static constexpr bool only_adds = true;
   V values;
 
   template <class T>

@@ -118,9 +118,10 @@ TEST_CASE_TEMPLATE_DEFINE("attention_backward names what does not fit and writes
   AttentionBackwardOptions small;
   small.workspace_bytes = 16;
   CHECK_THROWS_WITH_AS(run(x.dq, small), doctest::Contains("workspace"), Error);
-  AttentionBackwardOptions dropped;
-  dropped.forward.dropout.p = 0.1;
-  CHECK_THROWS_WITH_AS(run(x.dq, dropped), doctest::Contains("dropout"), Error);
+  AttentionBackwardOptions scaled;
+  ViewOf<Exec, float**> const one("one", 1, 1);
+  scaled.forward.q_scale = one;
+  CHECK_THROWS_WITH_AS(run(x.dq, scaled), doctest::Contains("scales"), Error);
   AttentionBackwardOptions refused;
   refused.algorithm = AttentionAlgorithm::tensor_core;
   refused.allow_fallback = false;

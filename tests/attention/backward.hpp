@@ -22,9 +22,11 @@ struct BackwardOperands {
   ViewOf<Exec, TG****> dq, dk, dv;
   AttentionReference forward;
   std::function<bool(int, int, int)> visible;
+  AttentionRules rules;
   double scale;
 
-  BackwardOperands(AttentionShape z, std::function<bool(int, int, int)> const& sees, bool with_d_lse = false)
+  BackwardOperands(AttentionShape z, std::function<bool(int, int, int)> const& sees, bool with_d_lse = false,
+                   AttentionRules const& changes = {})
       : x(z),
         d_o(uniform<T>(x.ov.size(), 9)),
         dov("dO", z.batch, z.heads, z.queries, z.d_v),
@@ -33,8 +35,10 @@ struct BackwardOperands {
         dk("dK", z.batch, z.kv_heads, z.keys, z.d),
         dv("dV", z.batch, z.kv_heads, z.keys, z.d_v),
         visible(sees),
+        rules(changes),
         scale(x.scale()) {
-    forward = attention_reference(z, x.q, x.k, x.v, scale, sees, unchanged, 0, 0);
+    forward = attention_reference(z, x.q, x.k, x.v, scale, sees, rules.score, 0, 0);
+    drop();
     std::vector<T> o(forward.o.size());
     std::vector<Compute> lse(forward.lse.size());
     for (std::size_t i = 0; i < o.size(); ++i) o[i] = T(forward.o[i]);
@@ -58,27 +62,48 @@ struct BackwardOperands {
       o.d_lse = d_lse_view;
     return o;
   }
-  void run(AttentionBackwardOptions options) const {
+  template <class Score = score::Identity, class Mask = mask::All>
+  void run(AttentionBackwardOptions options, Score const& score = {}, Mask const& mask = {}) const {
     auto const own = this->options();
     options.d_lse = own.d_lse;
     options.d_lse_fp64 = own.d_lse_fp64;
     ViewOf<Exec, char*> const workspace(
-        "workspace",
-        attention_backward_workspace_size(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options));
+        "workspace", attention_backward_workspace_size(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options,
+                                                       score, mask));
     Kokkos::deep_copy(workspace, '\xff');  // NaN
     options.workspace = workspace.data();
     options.workspace_bytes = workspace.size();
-    attention_backward(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options);
+    attention_backward(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options, score, mask);
     Exec{}.fence();
   }
   void check() const {
     double const u = unit_roundoff<T>(), u_sum = unit_roundoff<Compute>();
     // Only 16-bit paths round weights, and only on some machines; the bound covers them.
     auto const r = attention_backward_reference(x.z, x.q, x.k, x.v, d_o, d_lse, forward, scale, visible,
-                                                {u_sum, sizeof(T) == 2 ? 2 * u : 0, u, u_sum});
+                                                {u_sum, sizeof(T) == 2 ? 2 * u : 0, u, u_sum}, rules);
     check_gradient(r.dq, values(dq));
     check_gradient(r.dk, values(dk));
     check_gradient(r.dv, values(dv));
+  }
+
+ private:
+  /// O of weights that are times something behind the softmax.
+  void drop() {
+    AttentionShape const z = x.z;
+    for (int b = 0; b < z.batch; ++b)
+      for (int h = 0; h < z.heads; ++h)
+        for (int i = 0; i < z.queries; ++i) {
+          std::size_t const row = (std::size_t(b) * z.heads + h) * z.queries + i;
+          for (int c = 0; c < z.d_v; ++c) forward.o[row * z.d_v + c] = 0;
+          for (int j = 0; j < z.keys; ++j) {
+            if (!visible(b, i, j)) continue;
+            std::size_t const key = (std::size_t(b) * z.kv_heads + h / (z.heads / z.kv_heads)) * z.keys + j;
+            double s = 0;
+            for (int c = 0; c < z.d; ++c) s += scale * to_double(x.q[row * z.d + c]) * to_double(x.k[key * z.d + c]);
+            double const weight = std::exp(rules.score(s, b, h, i, j) - forward.lse[row]) * rules.kept(b, h, i, j);
+            for (int c = 0; c < z.d_v; ++c) forward.o[row * z.d_v + c] += weight * to_double(x.v[key * z.d_v + c]);
+          }
+        }
   }
 };
 

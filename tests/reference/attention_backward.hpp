@@ -26,9 +26,16 @@ struct BackwardRoundoff {
   double sum, weight, output, lse;
 };
 
+/// What happens to a score, its derivative, and what its weight is times behind the softmax, each of (…, b, h, i, j).
+struct AttentionRules {
+  std::function<double(double, int, int, int, int)> score = [](double s, int, int, int, int) { return s; };
+  std::function<double(double, int, int, int, int)> slope = [](double, int, int, int, int) { return 1; };
+  std::function<double(int, int, int, int)> kept = [](int, int, int, int) { return 1; };
+};
+
 /// Gradients in fp64 with everything stored. With x = S − LSE, P = exp(x) errs relatively by
 ///
-///     e_P = (d + 4)·u·scale·Σ|q||k| + 4·u·(|s| + |LSE| + 1) + u_L·|LSE|,
+///     e_P = ((d + 4)·u·scale·Σ|q||k| + 4·u·|s|)·|score'| + 8·u·(|score(s)| + |LSE| + 1) + u_L·|LSE|,
 ///
 /// dP by (d_v + 2)·u·Σ|dO||v|, δ by (d_v + 2)·u·Σ|O||dO| + u_O·Σ|O||dO|, and dS = P (dP − δ) by P times the sum of
 /// these two and of (e_P + 2u + u_w)·(|dP| + |δ|); sums over n terms add (n + 4)·u of their magnitudes.
@@ -38,7 +45,7 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
                                                         std::vector<T> const& d_o, std::vector<double> const& d_lse,
                                                         AttentionReference const& forward, double scale,
                                                         std::function<bool(int, int, int)> const& visible,
-                                                        BackwardRoundoff u) {
+                                                        BackwardRoundoff u, AttentionRules const& rules = {}) {
   std::size_t const rows = std::size_t(z.batch) * z.heads * z.queries,
                     kv_rows = std::size_t(z.batch) * z.kv_heads * z.keys;
   AttentionBackwardReference r{GradientReference(rows * z.d), GradientReference(kv_rows * z.d),
@@ -72,14 +79,18 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
             dp += x;
             dp_size += std::fabs(x);
           }
-          double const p = std::exp(s - lse), ds = p * (dp - delta);
+          double const kept = rules.kept(b, h, i, j), slope = rules.slope(s, b, h, i, j);
+          double const given = rules.score(s, b, h, i, j);
+          dp *= kept, dp_size *= kept;
+          double const p = std::exp(given - lse), ds = p * (dp - delta) * slope;
           double const p_error =
               (z.d + 4) * u.sum * s_size + 4 * u.sum * (std::fabs(s) + std::fabs(lse) + 1) + u.lse * std::fabs(lse);
-          double const ds_error = p * ((z.d_v + 2) * u.sum * dp_size + delta_error +
-                                       (p_error + 2 * u.sum + u.weight) * (std::fabs(dp) + std::fabs(delta)));
+          double const ds_error = p * std::max(1.0, std::fabs(slope)) *
+                                  ((z.d_v + 2) * u.sum * dp_size + delta_error +
+                                   (p_error + 2 * u.sum + u.weight) * (std::fabs(dp) + std::fabs(delta)));
           for (int c = 0; c < z.d_v; ++c) {
             double const x = to_double(d_o[row * z.d_v + c]);
-            r.dv.add(key * z.d_v + c, p * x, p * std::fabs(x) * (p_error + u.weight + key_sums));
+            r.dv.add(key * z.d_v + c, p * kept * x, p * kept * std::fabs(x) * (p_error + u.sum + u.weight + key_sums));
           }
           for (int c = 0; c < z.d; ++c) {
             double const a = scale * to_double(k[key * z.d + c]), x = scale * to_double(q[row * z.d + c]);

@@ -325,7 +325,7 @@ struct Atoms : Sizes {
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < Rounded<M, K>::steps; ++k)
-        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], factor<true>(b, 0, k), add || k > 0);
+        ptx::wgmma(Factor<Element>{}, Factor<RightElement>{}, acc.r[0], a.r[k], factor<true>(b, 0, k), add || k > 0);
       ptx::wgmma_commit();
     }
     /// acc = (what is shared)^T b: the rows of both are contracted, and the consumers have columns of their own.

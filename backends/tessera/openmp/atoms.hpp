@@ -384,6 +384,19 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) f(row[c], cols[col + c]);
       });
     }
+    template <int M, int N>
+    void copy(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
+      to.rows = from.rows;
+      to.cols = from.cols;
+      std::copy_n(&from.v[0][0][0], panels(N, NR) * panels(M, MR) * MR * NR, &to.v[0][0][0]);
+    }
+    template <int M, int N, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
+        for (int c = 0; c < n; ++c) f(row[c], others[c]);
+      });
+    }
     template <int M, int N, class F>
     void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, Compute const (&cols)[N],
                          F const& f) const {

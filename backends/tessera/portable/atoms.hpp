@@ -355,6 +355,15 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], cols[col(j)]); });
     }
+    template <int M, int N>
+    KOKKOS_FUNCTION void copy(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { to.v[i][j] = from.v[i][j]; });
+    }
+    /// f(element of one, element of the other)
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], other.v[i][j]); });
+    }
     /// f(element of one, element of the other, its column's value)
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,

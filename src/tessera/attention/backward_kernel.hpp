@@ -5,6 +5,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/attention/backward_problem.hpp>
+#include <tessera/attention/backward_scores.hpp>
 
 // The gradients of attention by tiles, scores and weights recomputed (Dao et al. 2022, 2024). With P = exp(S − LSE),
 //
@@ -65,8 +66,9 @@ struct BackwardOrder {
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
 /// With Atoms::adds_queries, dQ as well, whose sums over keys are formed in memory.
-template <class Atoms>
+template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionKeyGradients {
+  using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool adds_queries = requires { Atoms::adds_queries; };
   using Compute = typename Atoms::Compute;
@@ -100,15 +102,19 @@ struct AttentionKeyGradients {
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
-  using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
+  using Slopes = FragmentIf<Functors::sloped, Scores>;
+  using Kept = FragmentIf<Functors::drops, Scores>;
+  using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights, Slopes, Kept>;
 
   typename Atoms::Source q, k, v, d_o;
   typename Atoms::Target dk, dv, dq;
   BackwardRows<Compute> rows;
   BackwardShape<Compute> shape;
+  Functors functors;
 
   /// `dq`: sums of fp32 in the workspace; used with adds_queries.
-  AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, MatrixStack const& dq_sums)
+  AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, MatrixStack const& dq_sums,
+                        Score const& score = {}, Mask const& mask = {})
       : q(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.forward.q)),
         k(Atoms::template source<KeyTile<BN, D>>(p.forward.k)),
         v(Atoms::template source<typename Atoms::template Left<BN, D>>(p.forward.v)),
@@ -117,7 +123,8 @@ struct AttentionKeyGradients {
         dv(Atoms::template target<Gradients>(p.dv)),
         dq(sum_target(dq_sums)),
         rows(r),
-        shape(p.forward) {}
+        shape(p.forward),
+        functors(score, mask, p.forward.dropout) {}
 
   static typename Atoms::Target sum_target(MatrixStack const& m) {
     if constexpr (adds_queries)
@@ -177,6 +184,8 @@ struct AttentionKeyGradients {
     Scores s(math), dp(math);
     Gradients dk_sum(math), dv_sum(math);
     Weights p(math), ds(math);
+    Slopes slopes(math);
+    Kept kept(math);
     if (t.steps == 0) {
       math.clear(dk_sum);
       math.clear(dv_sum);
@@ -185,7 +194,7 @@ struct AttentionKeyGradients {
       if constexpr (adds_queries) clear_behind(math, t, keys.k);  // weight 0 times what lies behind is 0
       int head = t.head * shape.heads_per_kv, query = t.first * BM;
       for (int j = 0; j < t.steps; ++j) {
-        step(math, t, Plane{t.batch, head}, query, j == 0, keys, qs, os, s, dp, p, ds, dk_sum, dv_sum);
+        step(math, t, Plane{t.batch, head}, query, j == 0, keys, qs, os, s, dp, p, ds, slopes, kept, dk_sum, dv_sum);
         query += BM;
         if (query == (t.first + t.a_head) * BM) query = t.first * BM, ++head;
       }
@@ -202,7 +211,8 @@ struct AttentionKeyGradients {
   template <class Math, class SQ, class SO>
   KOKKOS_FORCEINLINE_FUNCTION void step(Math& math, Tile const& t, Plane plane, int query, bool first,
                                         KeyStage const& keys, SQ& qs, SO& os, Scores& s, Scores& dp, Weights& p,
-                                        Weights& ds, Gradients& dk_sum, Gradients& dv_sum) const {
+                                        Weights& ds, Slopes& slopes, Kept& kept, Gradients& dk_sum,
+                                        Gradients& dv_sum) const {
     Compute const factor = shape.exponent_scale();
     BackwardSight const sight{shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
     bool const hides = !sight.all_see(query, query + BM, t.key, t.key + BN);
@@ -211,13 +221,31 @@ struct AttentionKeyGradients {
     auto const& to = os.acquire();
     math.multiply(keys.v, to.d_o, dp, false);
     math.template wait_for<1>(s);
-    math.for_each_with_column(s, from.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
-    if (hides) hide(math, sight, t.key, query, s);
-    math.round(s, p);
+    [[maybe_unused]] auto const place = [&](int r, int c) { return PlacedScore(sight, plane, query + c, t.key + r); };
+    if constexpr (Functors::any) {
+      change_scores(math, functors, shape.scale, s, slopes, place);
+      math.for_each_with_column(s, from.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
+      hide_pairs(math, functors, s, place);
+    } else {
+      math.for_each_with_column(s, from.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
+      if (hides) hide(math, sight, t.key, query, s);
+    }
+    if constexpr (Functors::drops) {
+      math.copy(s, kept);
+      drop_pairs(math, functors, kept, place);
+      math.round(kept, p);
+    } else {
+      math.round(s, p);
+    }
     math.template wait_for<0>(dp);
     math.multiply(p, to.d_o, dv_sum, !first);
-    math.for_each_of_two(dp, s, to.delta, [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
-    if (hides) hide(math, sight, t.key, query, dp);  // of keys that do not count anything may have come
+    if constexpr (Functors::drops) drop_pairs(math, functors, dp, place);
+    math.for_each_of_two(dp, s, to.delta, [](Compute& x, Compute weight, Compute delta) {
+      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
+    });
+    if constexpr (Functors::sloped) math.for_each_of_two(dp, slopes, [](Compute& x, Compute slope) { x *= slope; });
+    if (hides && !Functors::any)
+      hide(math, sight, t.key, query, dp);  // of keys that do not count anything may have come
     math.round(dp, ds);
     if constexpr (adds_queries) {
       QuerySums dq_part(math);
@@ -250,8 +278,9 @@ struct AttentionKeyGradients {
 
 /// dQ: a tile is BM queries of one head, its steps go over the keys that they see, BN at a time. Sums are formed in one
 /// place and order, so that no bit differs from run to run.
-template <class Atoms>
+template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionQueryGradients {
+  using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   using Compute = typename Atoms::Compute;
 
@@ -278,21 +307,25 @@ struct AttentionQueryGradients {
   using Weights = typename Atoms::template Rounded<BM, BN>;       // (BM,BN)
   using RowValues = typename Atoms::template RowValues<BM>;
   using Inputs = Streams<QueryStage, KeyStage, ValueStage>;
-  using Held = Fragments<Scores, Scores, Gradients, Weights>;
+  using Slopes = FragmentIf<Functors::sloped, Scores>;
+  using Held = Fragments<Scores, Scores, Gradients, Weights, Slopes>;
 
   typename Atoms::Source q, k, v, d_o;
   typename Atoms::Target dq;
   BackwardRows<Compute> rows;
   BackwardShape<Compute> shape;
+  Functors functors;
 
-  AttentionQueryGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r)
+  AttentionQueryGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Score const& score = {},
+                          Mask const& mask = {})
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.forward.q)),
         k(Atoms::template source<typename Atoms::template RightEither<BN, D>>(p.forward.k)),
         v(Atoms::template source<typename Atoms::template Right<BN, D>>(p.forward.v)),
         d_o(Atoms::template source<typename Atoms::template Left<BM, D>>(p.d_o)),
         dq(Atoms::template target<Gradients>(p.dq)),
         rows(r),
-        shape(p.forward) {}
+        shape(p.forward),
+        functors(score, mask, p.forward.dropout) {}
 
   KOKKOS_FUNCTION int query_tiles() const { return (shape.queries + BM - 1) / BM; }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * shape.heads * query_tiles(); }
@@ -332,6 +365,7 @@ struct AttentionQueryGradients {
     Scores s(math), dp(math);
     Gradients dq_sum(math);
     Weights ds(math);
+    Slopes slopes(math);
     if (t.steps == 0) {
       math.clear(dq_sum);
     } else {
@@ -341,17 +375,31 @@ struct AttentionQueryGradients {
       math.each_row(lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
       math.each_row(delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
       Compute const factor = shape.exponent_scale();
+      BackwardSight const sight = shape.sight(t.batch);
       for (int j = 0; j < t.steps; ++j) {
         auto const& keys = ks.acquire();
         math.multiply(own.q, keys.k, s, false);
         math.multiply(own.d_o, vs.acquire().v, dp, false);
         math.template wait_for<1>(s);
-        math.for_each_with(s, lse, [factor](Compute& x, Compute row_lse) { x = Math::exp2(x * factor - row_lse); });
+        [[maybe_unused]] auto const place = [&](int r, int c) {
+          return PlacedScore(sight, Plane{t.batch, t.head}, t.query + r, key(t, j) + c);
+        };
+        if constexpr (Functors::any) {
+          change_scores(math, functors, shape.scale, s, slopes, place);
+          math.for_each_with(s, lse, [](Compute& x, Compute row_lse) { x = Math::exp2(x - row_lse); });
+          hide_pairs(math, functors, s, place);
+        } else {
+          math.for_each_with(s, lse, [factor](Compute& x, Compute row_lse) { x = Math::exp2(x * factor - row_lse); });
+        }
         math.template wait_for<0>(dp);
         vs.release();
-        math.for_each_of_two(dp, s, delta,
-                             [](Compute& x, Compute weight, Compute row_delta) { x = weight * (x - row_delta); });
-        if (!shape.sight(t.batch).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN)) hide(math, t, j, dp);
+        if constexpr (Functors::drops) drop_pairs(math, functors, dp, place);
+        math.for_each_of_two(dp, s, delta, [](Compute& x, Compute weight, Compute row_delta) {
+          x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - row_delta);
+        });
+        if constexpr (Functors::sloped) math.for_each_of_two(dp, slopes, [](Compute& x, Compute slope) { x *= slope; });
+        if (!Functors::any && !sight.all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN))
+          hide(math, sight, t.query, key(t, j), dp);
         math.round(dp, ds);
         math.multiply(ds, keys.k, dq_sum, j > 0);
         math.template wait_for<0>(dq_sum);
@@ -366,11 +414,9 @@ struct AttentionQueryGradients {
 
  private:
   template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void hide(Math& math, Tile const& t, int j, Scores& x) const {
-    BackwardSight const sight = shape.sight(t.batch);
-    int const first = key(t, j);
+  KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int query, int key, Scores& x) {
     math.for_each(x, [&](Compute& e, int r, int c) {
-      if (!sight.sees(t.query + r, first + c)) e = 0;
+      if (!sight.sees(query + r, key + c)) e = 0;
     });
   }
 };

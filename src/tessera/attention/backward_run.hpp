@@ -106,16 +106,19 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
 }
 
 /// dK and dV, then dQ, each sum in one place.
-template <class Exec, class Compute, int D>
-void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, void* workspace) {
+template <class Exec, class Compute, int D, class Score, class Mask>
+void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                        Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {
     BackwardWorkspace const w(p, sizeof(Compute), false);
     prepare_backward<Exec, Compute>(exec, p, w, workspace);
     auto const rows = w.rows_in<Compute>(workspace, p.forward.q);
     using KeyAtoms = BackwardTiledAtoms<Exec, Compute, D, true>;
     using QueryAtoms = BackwardTiledAtoms<Exec, Compute, D, false>;
-    run_tiles<KeyAtoms>("tessera::attention_backward", exec, AttentionKeyGradients<KeyAtoms>(p, rows, {}));
-    run_tiles<QueryAtoms>("tessera::attention_backward", exec, AttentionQueryGradients<QueryAtoms>(p, rows));
+    run_tiles<KeyAtoms>("tessera::attention_backward", exec,
+                        AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, {}, score, mask));
+    run_tiles<QueryAtoms>("tessera::attention_backward", exec,
+                          AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
   }
 }
 
@@ -129,8 +132,13 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
                    AttentionKeyGradients<Atoms>(p, rows, w.sums_of(p.forward.q, workspace)));
 }
 
-#define TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, COMPUTE, D) \
-  EXTERN template void run_backward_tiles<EXEC, COMPUTE, D>(EXEC const&, AttentionBackwardProblem const&, void*);
+// The library holds gradients without a functor of the caller's own.
+#define TESSERA_BACKWARD_OF(EXTERN, EXEC, COMPUTE, D, SCORE)                                                     \
+  EXTERN template void run_backward_tiles<EXEC, COMPUTE, D>(EXEC const&, AttentionBackwardProblem const&, void*, \
+                                                            SCORE const&, mask::All const&);
+#define TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, COMPUTE, D)      \
+  TESSERA_BACKWARD_OF(EXTERN, EXEC, COMPUTE, D, score::Identity) \
+  TESSERA_BACKWARD_OF(EXTERN, EXEC, COMPUTE, D, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_INSTANCES(EXTERN, EXEC)       \
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, float, 64)   \
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, float, 128)  \
@@ -140,9 +148,12 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
+#define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                              \
+  EXTERN template void prepare_backward<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \
+                                                       BackwardWorkspace const&, void*);
 #define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)                                                                          \
-  EXTERN template void prepare_backward<EXEC, float>(EXEC const&, AttentionBackwardProblem const&,                   \
-                                                     BackwardWorkspace const&, void*);                               \
+  TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, float)                                                                      \
+  TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)                                                                     \
   EXTERN template void finish_backward<EXEC>(EXEC const&, AttentionBackwardProblem const&, BackwardWorkspace const&, \
                                              void*);
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
