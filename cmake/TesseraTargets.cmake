@@ -168,6 +168,15 @@ function(tessera_add_micro_kernels)
   endif()
 endfunction()
 
+# g++ selects by comparisons in SIMD code only if it need not keep the flags that these raise, which nobody reads; and its
+# copies in place of loops move 16 bytes at a time, which the loop behind them cannot load 32 or 64 of until they are in
+# the cache.
+function(tessera_vectorise_host_kernels)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT "Cuda" IN_LIST Tessera_KOKKOS_SPACES)
+    target_compile_options(tessera_host PRIVATE -fno-trapping-math -fno-tree-loop-distribute-patterns)
+  endif()
+endfunction()
+
 # The sources of a folder for the operations asked for: gemm is gemm.cpp and gemm_*.cpp. The model is always there.
 function(tessera_choose_sources result folder)
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cpp")
@@ -208,6 +217,7 @@ function(tessera_add_library)
     list(FILTER other_spaces EXCLUDE REGEX "^(Serial|OpenMP)$")
     if(host_spaces)
       tessera_add_part(tessera_host ${sources} "${PROJECT_SOURCE_DIR}/backends/tessera/openmp/panels.cpp")
+      tessera_vectorise_host_kernels()
       list(POP_FRONT host_spaces first second)
       target_compile_definitions(
         tessera_host PRIVATE TESSERA_EXECUTION_SPACE=Kokkos::${first}

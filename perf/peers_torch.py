@@ -229,6 +229,60 @@ def row_cases(cuda):
                            {"bytes": float(moved * rows * columns * size)}, prepare)
 
 
+def row_gradient_cases(cuda):
+    """Backward passes by the operations that autograd calls; of what is compiled, the function written out. The statistics
+    are those of the forward pass."""
+    def softmax(x, g, w, t): return torch._softmax_backward_data(g, x, -1, x.dtype)
+    def softmax_formula(x, g, w, t): return x * (g - (x * g).sum(-1, keepdim=True))
+    def log_softmax(x, g, w, t): return torch._log_softmax_backward_data(g, x, -1, x.dtype)
+    def log_softmax_formula(x, g, w, t): return g - torch.exp(x) * g.sum(-1, keepdim=True)
+    def layer_norm(x, g, w, t):
+        return torch.ops.aten.native_layer_norm_backward(g, x, x.shape[-1:], t[0], t[1], w, w, [True, True, True])
+    def layer_norm_formula(x, g, w, t):
+        x_hat, g = (x.float() - t[0]) * t[1], g.float()
+        s = g * w
+        d = t[1] * (s - s.mean(-1, keepdim=True) - x_hat * (s * x_hat).mean(-1, keepdim=True))
+        return d.to(x.dtype), (g * x_hat).sum(0).to(x.dtype), g.sum(0).to(x.dtype)
+    def rms_norm_formula(x, g, w, t):
+        x_hat, g = x.float() * t[1], g.float()
+        s = g * w
+        d = t[1] * (s - x_hat * (s * x_hat).mean(-1, keepdim=True))
+        return d.to(x.dtype), (g * x_hat).sum(0).to(x.dtype)
+    # operation, variant, eager, compiled, tensors moved
+    table = [("softmax_backward", "rows", softmax, softmax_formula, 3),
+             ("log_softmax_backward", "rows", log_softmax, log_softmax_formula, 3),
+             ("layer_norm_backward", "weight", layer_norm, layer_norm_formula, 3),
+             ("rms_norm_backward", "weight", rms_norm_formula, rms_norm_formula, 3),
+             ("cross_entropy", "mean", None, None, 2)]
+    rows_of = [(16384, 4096), (65536, 8192), (262144, 64), (512, 131072)] if cuda else [(1024, 4096)]
+    classes = [(16384, 32000), (8192, 128256)] if cuda else [(64, 32000)]
+    for name in ("fp32", "bf16"):
+        for operation, variant, eager, compiled, moved in table:
+            for rows, columns in classes if operation == "cross_entropy" else rows_of:
+                for implementation, function in (("torch", eager), ("torch_compile", compiled)):
+                    def prepare(rows=rows, columns=columns, function=function, operation=operation,
+                                compile=implementation != "torch", dtype=TYPES[name]):
+                        x, w = random(rows, columns, dtype), random(columns, dtype)
+                        if operation == "cross_entropy":
+                            labels = torch.arange(rows, device=x.device) * 7919 % columns
+                            loss = torch.compile(F.cross_entropy) if compile else F.cross_entropy
+                            x.requires_grad_()
+
+                            def run():
+                                x.grad = None
+                                loss(x, labels).backward()
+                            return run
+                        g = random(rows, columns, dtype)
+                        statistics = (random(rows, 1, torch.float32), random(rows, 1, torch.float32))
+                        if compile:
+                            torch._dynamo.reset()
+                        run = torch.compile(function) if compile else function
+                        return lambda: run(x, g, w, statistics)
+                    size = torch.finfo(TYPES[name]).bits // 8
+                    yield (f"{operation}/{{}}/{name}/{variant}/{rows}x{columns}/{implementation}",
+                           {"bytes": float(moved * rows * columns * size)}, prepare)
+
+
 def random(*shape_and_type):
     *shape, dtype = shape_and_type
     return (torch.rand(*shape, device=random.device) * 2 - 1).to(dtype)
@@ -246,8 +300,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,masked_attention,scored_attention,rows",
-                        help="gemm, gemm_grouped, attention_fwd, masked_attention, scored_attention, rows")
+    parser.add_argument("--only",
+                        default="gemm,gemm_grouped,attention_fwd,masked_attention,scored_attention,rows,row_gradients",
+                        help="gemm, gemm_grouped, attention_fwd, masked_attention, scored_attention, rows, row_gradients")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -260,7 +315,8 @@ def main():
                "torch_threads": torch.get_num_threads()}
     benchmarks = []
     families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases,
-                "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases, "rows": row_cases}
+                "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases,
+                "rows": row_cases, "row_gradients": row_gradient_cases}
     for family in arguments.only.split(","):
         for name, work, prepare in families[family](cuda):
             name = name.format(backend)

@@ -14,6 +14,7 @@ namespace tessera::detail {
 ///     join<Lanes>(x, f)           f over the x of `Lanes` neighbouring lanes, a power of two; each gets the same bits
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag
+///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on
 ///     share_among_teams<Tag>(x, n) the same among n neighbouring teams that run at the same time (launch_together):
 ///                                 lane i of every warp gets that of team i % n; n is a power of two, 8 at most
 ///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again

@@ -4,11 +4,12 @@
 #define TESSERA_REDUCE_HPP
 
 /// \file
-/// Reductions of a View over all its elements or along one dimension.
+/// Reductions of a View over all its elements or along some of its dimensions.
 
 #include <Kokkos_Core.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -21,9 +22,30 @@ namespace tessera {
 /// Memory of the execution space lent to reduce(); a View<std::byte*> of any memory space converts to it.
 using ReduceWorkspace = Kokkos::View<std::byte*, Kokkos::AnonymousSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
+/// Some dimensions of a View, as `{0, 2}`; -1 is the last.
+class ReduceAxes {
+ public:
+  ReduceAxes() = default;
+  ReduceAxes(std::initializer_list<int> axes) {  // NOLINT(google-explicit-constructor): a list is what one passes
+    for (int axis : axes) add(axis);
+  }
+  int count() const { return count_; }
+  int operator[](int i) const { return axis_[i]; }
+
+ private:
+  void add(int axis) {
+    detail::check_value(count_ < 8, "tessera::ReduceAxes", "a View has 8 dimensions at most");
+    axis_[count_++] = axis;
+  }
+  int axis_[8] = {};
+  int count_ = 0;
+};
+
 struct ReduceOptions {
   /// The dimension that is reduced when the output has one dimension less than the input; -1 is the last.
   int axis = -1;
+  /// The dimensions that are reduced, instead of `axis`, as many as the output has fewer than the input.
+  ReduceAxes axes = {};
   /// Adds in fp64 whatever the input is.
   bool accumulate_fp64 = false;
   /// At least reduce_workspace_size() bytes, aligned to 8; not needed when that is 0.
@@ -43,28 +65,43 @@ ReduceProblem reduce_problem(Array<In, Rank> const& in, Array<Out, OutRank> cons
                              ReduceOptions const& options) {
   static constexpr char const* op = "tessera::reduce";
   constexpr bool all = OutRank == 0;
-  int const axis = options.axis < 0 ? options.axis + Rank : options.axis;
-  check_value(all || (axis >= 0 && axis < Rank), op,
-              "axis " + std::to_string(options.axis) + " does not exist in the input " + shape(in));
+  bool is_reduced[Rank > 0 ? Rank : 1] = {};
+  int reduced = 0;
+  auto const reduce_axis = [&](int given) {
+    int const axis = given < 0 ? given + Rank : given;
+    check_value(axis >= 0 && axis < Rank, op,
+                "axis " + std::to_string(given) + " does not exist in the input " + shape(in));
+    check_value(!is_reduced[axis], op, "axis " + std::to_string(given) + " is given twice");
+    is_reduced[axis] = true;
+    ++reduced;
+  };
+  if (!all) {
+    for (int i = 0; i < options.axes.count(); ++i) reduce_axis(options.axes[i]);
+    if (options.axes.count() == 0) reduce_axis(options.axis);
+    check_value(reduced == Rank - OutRank, op,
+                std::to_string(reduced) + " axes are reduced, but out " + shape(out) + " has " +
+                    std::to_string(Rank - OutRank) + " dimensions less than the input " + shape(in));
+  }
   ReduceProblem p;
   p.operation = operation;
   p.in_type = scalar_of<std::remove_cv_t<In>>;
-  p.out_type = scalar_of<std::remove_cv_t<Out>>;
+  if constexpr (scalar_type<std::remove_cv_t<Out>>) p.out_type = scalar_of<std::remove_cv_t<Out>>;
   p.in = in.data;
   p.out = out.data;
   p.accumulate_fp64 = options.accumulate_fp64;
   p.workspace = options.workspace.data();
   p.workspace_bytes = options.workspace.size();
-  for (int d = Rank - 1; d >= 0; --d) {
-    if (all || d == axis) {
+  for (int d = Rank - 1, to = OutRank - 1; d >= 0; --d) {
+    if (all || is_reduced[d]) {
       std::int64_t const stride[1] = {in.stride[d]};  // named: nvcc drops the braces of a one-element array argument
       p.reduced.add(in.extent[d], stride);
       continue;
     }
-    int const to = d < axis ? d : d - 1;
-    if constexpr (!all)
+    if constexpr (!all) {
       check_extent(op, "out", out, to, in.extent[d], "extent " + std::to_string(d) + " of the input " + shape(in));
-    p.kept.add(in.extent[d], {in.stride[d], out.stride[to < OutRank ? to : 0]});
+      p.kept.add(in.extent[d], {in.stride[d], out.stride[to]});
+      --to;
+    }
   }
   return p;
 }
@@ -76,8 +113,8 @@ constexpr void require_reducible() {
   static_assert(scalar_type<typename Out::non_const_value_type> && scalar_type<typename In::non_const_value_type>,
                 "reduce takes the element types of this library: double, float, fp16_t, bf16_t, e4m3_t, e5m2_t, "
                 "std::int8_t, std::int32_t");
-  static_assert(Out::rank() == 0 || Out::rank() + 1 == In::rank(),
-                "the output of reduce has rank 0 (all elements) or one dimension less than the input (one axis)");
+  static_assert(Out::rank() == 0 || Out::rank() < In::rank(),
+                "the output of reduce has rank 0 (all elements) or fewer dimensions than the input");
 }
 
 }  // namespace detail
@@ -92,15 +129,16 @@ std::size_t reduce_workspace_size(Exec const&, Out const& out, In const& in, Red
       detail::reduce_problem(detail::array(in), detail::array(out), operation, options));
 }
 
-/// out = operation over all elements of `in` (out of rank 0), or along options.axis (out has the other dimensions).
+/// out = operation over all elements of `in` (out of rank 0), or along options.axis or options.axes (out has the other
+/// dimensions).
 ///
 /// Types: any element types of this library, any layout, strides and extents. sum and mean add in fp32, in fp64 for
-/// fp64 and integer input and with options.accumulate_fp64; norm2 squares and adds in fp64, so that it neither
-/// overflows nor underflows for any input but fp64 (where |x| beyond 1e154 does); max and amax are exact. The result is
-/// rounded once to out's type (integers saturate).
+/// fp64 and integer input and with options.accumulate_fp64; norm2 and sum_of_squares square and add in fp64, so that
+/// they neither overflow nor underflow for any input but fp64 (where |x| beyond 1e154 does); max, min and amax are
+/// exact. The result is rounded once to out's type (integers saturate).
 ///
-/// No elements: sum, amax and norm2 give 0, mean gives NaN, max gives -infinity (or what out's type makes of it). A NaN
-/// among the elements gives NaN.
+/// No elements: sum, amax and norm2 give 0, mean gives NaN, max gives -infinity and min infinity (or what out's type
+/// makes of it). A NaN among the elements gives NaN.
 ///
 /// Deterministic: for one shape, layout and type the additions are made in one order, without atomics, so repeated runs
 /// give the same bits on the same kind of backend, wherever the data lies. The order differs between CPUs and GPUs. The
@@ -109,7 +147,8 @@ std::size_t reduce_workspace_size(Exec const&, Out const& out, In const& in, Red
 /// Long reductions with few results are made in two passes through options.workspace. Asynchronous on `exec`; no fence,
 /// no allocation.
 ///
-/// Error{extent}: out's extents are not those of the other dimensions. Error{value}: no such axis. Error{overlap}: out
+/// Error{extent}: out's extents are not those of the other dimensions. Error{value}: no such axis, one
+/// given twice, or more or fewer than out has dimensions less. Error{overlap}: out
 /// or the workspace shares memory with the input or with each other, or out has stride 0. Error{null_data}: a View with
 /// elements has no data. Error{workspace}: missing, too small or not aligned to 8 bytes. Outputs are then untouched.
 template <detail::execution_space Exec, detail::view Out, detail::view In>

@@ -7,6 +7,7 @@
 /// Everything. A source that uses one operation compiles faster with that operation's header alone.
 
 #include <tessera/attention.hpp>
+#include <tessera/attention_backward.hpp>
 #include <tessera/attention_merge.hpp>
 #include <tessera/cast.hpp>
 #include <tessera/functors.hpp>

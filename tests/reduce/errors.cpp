@@ -18,6 +18,10 @@ TEST_CASE_TEMPLATE_DEFINE("reduce names extents and axes that do not fit", Exec,
     message = error_of([&] { reduce(Exec{}, out, in, Reduction::sum, {.axis = axis}); }, ErrorCode::value);
     CHECK(contains(message, "axis " + std::to_string(axis) + " does not exist in the input (3, 4, 5)"));
   }
+  message = error_of([&] { reduce(Exec{}, out, in, Reduction::sum, {.axes = {0, -3}}); }, ErrorCode::value);
+  CHECK(contains(message, "axis -3 is given twice"));
+  message = error_of([&] { reduce(Exec{}, out, in, Reduction::sum, {.axes = {0, 1}}); }, ErrorCode::value);
+  CHECK(contains(message, "2 axes are reduced, but out (3, 5) has 1 dimensions less"));
   CHECK(is_poisoned(out));
   fill(in, std::vector<float>(60, 1.f));
   reduce(Exec{}, out, in, Reduction::sum, {.axis = -2});

@@ -13,8 +13,8 @@ using namespace tessera::test;
 
 namespace {
 
-constexpr Reduction all_operations[] = {Reduction::sum, Reduction::mean, Reduction::max, Reduction::amax,
-                                        Reduction::norm2};
+constexpr Reduction all_operations[] = {Reduction::sum,   Reduction::mean, Reduction::max,           Reduction::amax,
+                                        Reduction::norm2, Reduction::min,  Reduction::sum_of_squares};
 
 /// The operation on the elements in fp64, and the sum of what was added up in magnitude, for bounds.
 struct Reference {
@@ -22,12 +22,14 @@ struct Reference {
 };
 Reference reference(Reduction operation, std::vector<double> const& x) {
   double sum = 0, magnitude = 0, squares = 0, amax = 0, max = -std::numeric_limits<double>::infinity();
+  double min = -max;
   for (double v : x) {
     sum += v;
     magnitude += std::abs(v);
     squares += v * v;
     amax = std::max(amax, std::abs(v));
     max = std::max(max, v);
+    min = std::min(min, v);
   }
   double const n = static_cast<double>(x.size());
   switch (operation) {
@@ -39,6 +41,10 @@ Reference reference(Reduction operation, std::vector<double> const& x) {
       return {max, 0};
     case Reduction::amax:
       return {amax, 0};
+    case Reduction::min:
+      return {min, 0};
+    case Reduction::sum_of_squares:
+      return {squares, squares};
     case Reduction::norm2:
       break;
   }
@@ -60,9 +66,10 @@ double unit() {
 /// an integer), and Out's subnormal spacing.
 template <class Out, class In>
 double bound(Reduction operation, Reference const& want, std::size_t n, bool fp64) {
-  bool const wide = fp64 || std::is_same_v<In, double> || std::is_integral_v<In> || operation == Reduction::norm2;
+  bool const wide = fp64 || std::is_same_v<In, double> || std::is_integral_v<In> || operation == Reduction::norm2 ||
+                    operation == Reduction::sum_of_squares;
   double const additions = std::min<double>(static_cast<double>(n), static_cast<double>(n) / 2048 + 300) + 2;
-  bool const exact = operation == Reduction::max || operation == Reduction::amax;
+  bool const exact = operation == Reduction::max || operation == Reduction::amax || operation == Reduction::min;
   double const accumulated = exact ? 0 : 1.01 * additions * (wide ? 0x1p-53 : 0x1p-24) * want.magnitude;
   double const integer = std::is_integral_v<Out> ? 0.5 : 0;
   // The reference itself is a sum in fp64.
@@ -154,6 +161,48 @@ TEST_CASE_TEMPLATE_DEFINE("reduce along every axis of every layout", Exec, reduc
 }
 TEST_CASE_TEMPLATE_APPLY(reduce_axes, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("reduce along several axes", Exec, reduce_several) {
+  constexpr std::size_t extents[4] = {7, 33, 5, 40};
+  auto const x = uniform<float>(7 * 33 * 5 * 40, 3);
+  auto const check = [&](auto const& in, auto const& out, ReduceAxes const& axes, unsigned mask) {
+    fill(in, x);
+    for (Reduction operation : all_operations) {
+      CAPTURE(mask);
+      ReduceOptions options{.axes = axes};
+      auto const workspace = workspace_for<Exec>(reduce_workspace_size(Exec{}, out, in, operation, options));
+      options.workspace = workspace;
+      reduce(Exec{}, out, in, operation, options);
+      std::vector<std::vector<double>> groups(out.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        std::size_t rest = i, index[4];
+        for (int d = 3; d >= 0; --d) index[d] = rest % extents[d], rest /= extents[d];
+        std::size_t group = 0;
+        for (unsigned d = 0; d < 4; ++d)
+          if ((mask >> d & 1) == 0) group = group * extents[d] + index[d];
+        groups[group].push_back(static_cast<double>(x[i]));
+      }
+      auto const got = values(out);
+      int far = 0;
+      for (std::size_t g = 0; g < groups.size(); ++g) {
+        Reference const want = reference(operation, groups[g]);
+        far += !(std::abs(static_cast<double>(got[g]) - want.value) <=
+                 bound<float, float>(operation, want, groups[g].size(), false));
+      }
+      CHECK(far == 0);
+    }
+  };
+  using Right = ViewOf<Exec, float****>;
+  using Left = ViewOf<Exec, float****, Kokkos::LayoutLeft>;
+  Right const right("right", 7, 33, 5, 40);
+  Left const left("left", 7, 33, 5, 40);
+  check(right, ViewOf<Exec, float**>("o", 33, 40), {0, 2}, 0b0101);
+  check(right, ViewOf<Exec, float**>("o", 7, 5), {1, -1}, 0b1010);
+  check(left, ViewOf<Exec, float**>("o", 5, 40), {1, 0}, 0b0011);
+  check(right, ViewOf<Exec, float*>("o", 33), {0, 2, 3}, 0b1101);
+  check(left, ViewOf<Exec, float*, Kokkos::LayoutLeft>("o", 40), {0, 1, 2}, 0b0111);
+}
+TEST_CASE_TEMPLATE_APPLY(reduce_several, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("reduce over all elements of Views that are not one piece", Exec, reduce_strided_all) {
   ViewOf<Exec, float> const out("out");
   ViewOf<Exec, float**> const x("x", 310, 500);
@@ -208,6 +257,8 @@ TEST_CASE_TEMPLATE_DEFINE("reduce of no elements", Exec, reduce_empty) {
   CHECK(each(Reduction::amax) == std::vector<float>(4, 0));
   CHECK(each(Reduction::norm2) == std::vector<float>(4, 0));
   CHECK(each(Reduction::max) == std::vector<float>(4, -inf));
+  CHECK(each(Reduction::min) == std::vector<float>(4, inf));
+  CHECK(each(Reduction::sum_of_squares) == std::vector<float>(4, 0));
   for (float v : each(Reduction::mean)) CHECK(std::isnan(v));
   // Nothing to write.
   reduce(Exec{}, ViewOf<Exec, float*>("none", 0), in, Reduction::sum, {.axis = 0});
@@ -235,6 +286,8 @@ TEST_CASE_TEMPLATE_DEFINE("reduce keeps NaN, infinities and subnormals", Exec, r
       CHECK(of(Reduction::max, inf) == inf);
       CHECK(of(Reduction::max, -inf) == -0.25f);
       CHECK(of(Reduction::amax, -inf) == inf);
+      CHECK(of(Reduction::min, -inf) == -inf);
+      CHECK(std::isnan(of(Reduction::min, std::nanf(""))));
       CHECK(of(Reduction::norm2, -inf) == inf);
       CHECK(of(Reduction::max, 0x1p-149f) == 0x1p-149f);
     }
@@ -301,6 +354,8 @@ TEST_CASE("backends agree: exactly on extrema and integers, within twice the bou
     }
     reduce(exec, out, whole, Reduction::sum, {.workspace = workspace});
     r.push_back(values(out)[0]);
+    reduce(exec, out, in, Reduction::min, {.workspace = workspace});
+    r.push_back(values(out)[0]);
     results.push_back(r);
   });
   for (auto const& r : results) {
@@ -312,5 +367,6 @@ TEST_CASE("backends agree: exactly on extrema and integers, within twice the bou
     CHECK(std::abs(r[2] - results[0][2]) <= apart(Reduction::sum));
     CHECK(std::abs(r[3] - results[0][3]) <= apart(Reduction::norm2));
     CHECK(r[4] == results[0][4]);
+    CHECK(r[5] == results[0][5]);
   }
 }

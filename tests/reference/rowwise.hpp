@@ -56,6 +56,53 @@ inline Norm norm(Row const& x, Row const& weight, Row const& bias, double epsilo
   return result;
 }
 
+struct SoftmaxGradient {
+  Row softmax, log_softmax;                        // gradients of the input of either
+  double mean = 0, total = 0;                      // sum of p g; sum of g
+  double mean_magnitude = 0, total_magnitude = 0;  // the same of |g|
+};
+
+/// Of p = softmax(scale x) and the gradient g of the result.
+inline SoftmaxGradient softmax_backward(Row const& p, Row const& g, double scale) {
+  SoftmaxGradient result;
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    result.mean += p[j] * g[j];
+    result.total += g[j];
+    result.mean_magnitude += p[j] * std::abs(g[j]);
+    result.total_magnitude += std::abs(g[j]);
+  }
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    result.softmax.push_back(scale * p[j] * (g[j] - result.mean));
+    result.log_softmax.push_back(scale * (g[j] - p[j] * result.total));
+  }
+  return result;
+}
+
+struct NormGradient {
+  Row x_hat, d_in;                              // of the row
+  double mean_gradient = 0, mean_product = 0;   // of w g, and of w g xhat
+  double magnitude = 0, product_magnitude = 0;  // of |w g| and |w g xhat|
+};
+
+/// Of a row, its statistics, weight (may be empty) and the gradient g of the result.
+inline NormGradient norm_backward(Row const& x, Row const& g, Row const& weight, double mean, double rstd,
+                                  bool centered) {
+  NormGradient result;
+  auto const n = static_cast<double>(x.size());
+  auto const scaled = [&](std::size_t j) { return weight.empty() ? g[j] : g[j] * weight[j]; };
+  for (std::size_t j = 0; j < x.size(); ++j) {
+    double const x_hat = (x[j] - (centered ? mean : 0)) * rstd;
+    result.x_hat.push_back(x_hat);
+    result.mean_gradient += centered ? scaled(j) / n : 0;
+    result.mean_product += scaled(j) * x_hat / n;
+    result.magnitude += std::abs(scaled(j)) / n;
+    result.product_magnitude += std::abs(scaled(j) * x_hat) / n;
+  }
+  for (std::size_t j = 0; j < x.size(); ++j)
+    result.d_in.push_back(rstd * (scaled(j) - result.mean_gradient - result.x_hat[j] * result.mean_product));
+  return result;
+}
+
 }  // namespace tessera::reference
 
 #endif

@@ -47,6 +47,16 @@ struct WarpAtoms<Kokkos::Cuda> {
     return all[threadIdx.x % Warps];
   }
 
+  /// Who writes a place again has met the others since they have read it.
+  template <class Tag, int Warps, class T>
+  __device__ __forceinline__ static T share_in_turn(T const& x, int turn) {
+    static_assert(Warps <= 32 && is_power_of_two(Warps));
+    __shared__ T all[2][Warps];  // (2, Warps)
+    if (threadIdx.x == 0) all[turn][threadIdx.y] = x;
+    __syncthreads();
+    return all[turn][threadIdx.x % Warps];
+  }
+
   template <class Tag, class T>
   __device__ __forceinline__ static T share_among_teams(T const& x, int teams) {
 #if __CUDA_ARCH__ >= 900

@@ -156,6 +156,26 @@ struct AttentionAsyncFewQueries {
   static constexpr bool reads_pages = true;
 };
 
+/// Gradients: `stay` rows of accumulators, keys for dK and dV and queries for dQ, and `step` of the others a step. Four
+/// tiles of D features, two of them of the step, and what is between (fp32, D = 128: 108 KB) fit the scratch of sm_80.
+/// On a CPU what is packed both ways (fp32, D = 128: 64 KB each way) stays in a second-level cache.
+template <bool Host, int Features, bool OfKeys>
+struct BackwardTiled {
+  static constexpr int stay = Host ? 48 : (Features > 128 ? 32 : 64), step = Host ? 64 : 32;
+  static constexpr int BM = OfKeys ? step : stay, BN = OfKeys ? stay : step, D = Features, depth = 1;
+  static constexpr int thread_rows = Host ? 1 : 8, thread_cols = Host ? 1 : 32;
+};
+
+/// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
+/// accumulators of scores of 32 each and their rounded copies. dQ is added up in memory, whose parts leave through two
+/// boxes of a consumer's stage; the third is for what the consumers share.
+template <int Features>
+struct BackwardBulk : BulkSizes {
+  static constexpr int consumers = 2, BM = 64, BN = 128, D = Features, depth = 2;
+  static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 3;
+  static constexpr bool adds_queries = true;
+};
+
 }  // namespace tessera::detail
 
 #endif

@@ -20,6 +20,10 @@ namespace tessera::detail {
 template <class Exec, class Compute, int D>
 using TiledAttentionAtoms = RegisterAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
 
+/// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
+template <class Exec, class Compute>
+inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
+
 /// Calls f(std::integral_constant<int, D>) with the smallest compiled D that holds the features.
 template <class F>
 void visit_features(std::int64_t features, F const& f) {

@@ -8,10 +8,6 @@
 
 namespace tessera::detail {
 
-/// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
-template <class Exec, class Compute>
-inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
-
 template <class Exec, class Compute, int D, class Score, class Mask>
 void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {

@@ -12,11 +12,13 @@ namespace tessera {
 
 /// What reduce() computes over elements x_1 .. x_n.
 enum class Reduction {
-  sum,    ///< x_1 + ... + x_n
-  mean,   ///< sum / n
-  max,    ///< the largest element
-  amax,   ///< the largest |x_i|
-  norm2,  ///< the square root of the sum of x_i^2
+  sum,             ///< x_1 + ... + x_n
+  mean,            ///< sum / n
+  max,             ///< the largest element
+  amax,            ///< the largest |x_i|
+  norm2,           ///< the square root of the sum of x_i^2
+  min,             ///< the smallest element
+  sum_of_squares,  ///< x_1^2 + ... + x_n^2
 };
 
 namespace detail {

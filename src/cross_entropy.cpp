@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/compiled_spaces.hpp>
+#include <tessera/rowwise/cross_entropy.hpp>
+
+namespace tessera::detail {
+
+#define TESSERA_INSTANCES(EXTERN, EXEC) EXTERN template void run_cross_entropy(EXEC const&, CrossEntropyProblem const&);
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
+
+}  // namespace tessera::detail

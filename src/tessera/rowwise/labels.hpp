@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_LABELS_HPP
+#define TESSERA_ROWWISE_LABELS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <tessera/cross_entropy.hpp>
+#include <tessera/rowwise/operand.hpp>
+#include <tessera/rowwise/shapes.hpp>
+#include <tessera/rowwise/walk.hpp>
+
+namespace tessera::detail {
+
+/// A class for each row.
+struct Labels {
+  static constexpr std::int64_t ignored = -1, out_of_range = -2;
+
+  void const* data;
+  bool wide;  // of 64 bits
+  std::int64_t ignored_label, classes;
+
+  /// The class, or one of the two above.
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t operator()(std::int64_t offset) const {
+    std::int64_t const label =
+        wide ? static_cast<std::int64_t const*>(data)[offset] : static_cast<std::int32_t const*>(data)[offset];
+    if (label == ignored_label) return ignored;
+    return label >= 0 && label < classes ? label : out_of_range;
+  }
+};
+
+/// What a row of the loss is about, besides its logits.
+template <class Acc>
+struct LossTarget {
+  std::int64_t label = Labels::ignored;
+  Acc gradient = 0, part = 0;  // of the loss; of the row in the mean
+
+  KOKKOS_FORCEINLINE_FUNCTION bool counts() const { return label >= 0; }
+};
+
+/// Reads them, for kernels over rows.
+template <class Acc>
+struct LossTargets {
+  Labels labels;
+  Operand place, d_loss;        // of the labels; may be absent
+  std::int64_t const* counted;  // rows that count, where the mean is asked for
+
+  /// Offsets of the row in both operands.
+  KOKKOS_FORCEINLINE_FUNCTION LossTarget<Acc> read(std::int64_t label, std::int64_t gradient) const {
+    LossTarget<Acc> target;
+    target.label = labels(label);
+    target.part = Acc(1);
+    if (counted != nullptr) target.part /= static_cast<Acc>(*counted > 0 ? *counted : 1);
+    target.gradient = target.part;
+    if (d_loss.present())
+      target.gradient *= d_loss.type == Scalar::fp64
+                             ? static_cast<Acc>(static_cast<double const*>(d_loss.data)[gradient])
+                             : static_cast<Acc>(static_cast<float const*>(d_loss.data)[gradient]);
+    return target;
+  }
+};
+
+/// The loss of a row: 0 where it is ignored, NaN where its label is none.
+template <class Acc>
+KOKKOS_FORCEINLINE_FUNCTION Acc loss_of(LossTarget<Acc> const& target, Acc log_sum, Acc logit, Acc total, Acc smoothing,
+                                        Acc each) {
+  if (target.label == Labels::ignored) return Acc(0);
+  if (target.label == Labels::out_of_range) return Kokkos::Experimental::quiet_NaN_v<Acc>;
+  Acc loss = log_sum - (Acc(1) - smoothing) * logit;
+  if (smoothing != Acc(0)) loss -= each * total;
+  return target.part * loss;
+}
+
+/// counts(0) rows that count, counts(1) labels out of range; integers, added in any order.
+template <class Exec>
+struct CountLabels {
+  static constexpr int threads = 256;
+  static constexpr std::int64_t labels_a_team = 4096;
+
+  Labels labels;
+  Operand place;
+  TileGrid grid;
+  std::int64_t* counts;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Lanes<Exec, Worker::team> const lanes(team);
+    std::int64_t const begin = team.league_rank() * labels_a_team, rows = grid.tiles();
+    std::int64_t const end = begin + labels_a_team < rows ? begin + labels_a_team : rows;
+    std::int64_t mine[2] = {0, 0};
+    for (std::int64_t i = begin + lanes.lane(); i < end; i += lanes.count()) {
+      std::int64_t const label = labels(place.value_offset(tile_index(grid, i)));
+      mine[0] += label >= 0 ? 1 : 0;
+      mine[1] += label == Labels::out_of_range ? 1 : 0;
+    }
+    for (int which = 0; which < 2; ++which) {
+      std::int64_t const all = lanes.template join<Add>(mine[which], std::int64_t{0});
+      if (lanes.lane() == 0 && all > 0) Kokkos::atomic_add(counts + which, all);
+    }
+  }
+};
+
+struct ClearCounts {
+  std::int64_t* counts;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { counts[i] = 0; }
+};
+
+template <class Exec>
+void count_labels(Exec const& exec, CrossEntropyProblem const& problem, Labels const& labels, Operand const& place,
+                  TileGrid const& grid) {
+  using Kernel = CountLabels<KernelSpace<Exec>>;
+  for_each_index("tessera::cross_entropy::clear", exec, 2, ClearCounts{problem.counts});
+  launch<Kernel::threads>("tessera::cross_entropy::count", exec,
+                          (grid.tiles() + Kernel::labels_a_team - 1) / Kernel::labels_a_team, 0,
+                          Kernel{labels, place, grid, problem.counts});
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_PACKED_PAIRS_HPP
+#define TESSERA_ROWWISE_PACKED_PAIRS_HPP
+
+#include <tessera/rowwise/packed_rows.hpp>
+
+namespace tessera::detail {
+
+/// A PackedShape for kernels that keep a second operand of the row beside the values of the first: as many bytes of a
+/// thread are on their way with half the packs.
+template <int Lanes, int Threads>
+struct PairShape : PackedShape<Lanes, Threads, 2> {
+  static constexpr int registers = 64;
+};
+
+/// f(Shape{}) with the shape for rows of so many packs, longest_packed_row at most.
+template <class F>
+void with_pair_shape(std::int64_t packs, F const& f) {
+  if (packs <= 8)
+    f(PairShape<4, 256>{});
+  else if (packs <= 64)
+    f(PairShape<32, 256>{});
+  else if (packs <= 256)
+    f(PairShape<128, 128>{});
+  else if (packs <= 512)
+    f(PairShape<256, 256>{});
+  else if (packs <= 1024)
+    f(PairShape<512, 512>{});
+  else
+    f(PairShape<1024, 1024>{});
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_ROTARY_HPP
+#define TESSERA_ROWWISE_ROTARY_HPP
+
+#include <limits>
+
+#include <tessera/divisor.hpp>
+#include <tessera/launch.hpp>
+#include <tessera/pack_conversion.hpp>
+#include <tessera/portable/pack.hpp>
+#include <tessera/rotary.hpp>
+#include <tessera/rowwise/row_types.hpp>
+#include <tessera/rowwise/shapes.hpp>
+
+namespace tessera::detail {
+
+/// Where the heads of a token lie, and its angles. Rows are counted with the head last.
+struct RotaryRows {
+  std::int64_t tokens, heads, batches;
+  Divisor by_heads, by_tokens;
+  bool small;  // fewer than 2^31 rows
+  Operand out, in;
+  float const *cosine, *sine;  // of the first token
+  std::int64_t position;       // distance of two tokens' cosines
+  float sign;
+
+  struct Place {
+    std::int64_t out, in, token;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Place place(std::int64_t row) const {
+    std::int64_t const token = by_heads.quotient(row, small), head = row - token * heads;
+    std::int64_t const batch = by_tokens.quotient(token, small), s = token - batch * tokens;
+    auto const offset = [&](Operand const& a) { return batch * a.outer + s * a.inner + head * a.row; };
+    return {offset(out), offset(in), s};
+  }
+};
+
+/// Any layout and types: one index a head of a token.
+template <class Exec, class Acc>
+struct RotaryKernel {
+  RotaryRows rows;
+  std::int64_t pairs, features, cosine_step, sine_step, sine_position;
+  bool interleaved;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
+    RotaryRows::Place const at = rows.place(row);
+    RowInputs<Acc>::visit(rows.in.type, [&](auto from_tag) {
+      RowInputs<Acc>::visit(rows.out.type, [&](auto to_tag) {
+        turn(at, static_cast<typename decltype(from_tag)::type const*>(rows.in.data) + at.in,
+             static_cast<typename decltype(to_tag)::type*>(const_cast<void*>(rows.out.data)) + at.out);
+      });
+    });
+  }
+
+  template <class From, class To>
+  KOKKOS_FORCEINLINE_FUNCTION void turn(RotaryRows::Place const& at, From const* from, To* to) const {
+    float const *const cosine = rows.cosine + at.token * rows.position, *const sine =
+                                                                            rows.sine + at.token * sine_position;
+    for (std::int64_t j = 0; j < pairs; ++j) {
+      std::int64_t const a = interleaved ? 2 * j : j, b = interleaved ? a + 1 : j + pairs;
+      auto const c = static_cast<Acc>(cosine[j * cosine_step]), s = static_cast<Acc>(rows.sign * sine[j * sine_step]);
+      auto const x = static_cast<Acc>(from[a * rows.in.column]), y = static_cast<Acc>(from[b * rows.in.column]);
+      to[a * rows.out.column] = static_cast<To>(x * c - y * s);
+      to[b * rows.out.column] = static_cast<To>(y * c + x * s);
+    }
+    for (std::int64_t j = 2 * pairs; j < features; ++j)
+      to[j * rows.out.column] = static_cast<To>(static_cast<Acc>(from[j * rows.in.column]));
+  }
+};
+
+/// Packs of T: a thread has a pack of each half of a head, or a pack of neighbouring pairs. All features are turned.
+template <class Exec, class T, bool Interleaved>
+struct PackedRotary {
+  static constexpr int width = static_cast<int>(pack_bytes / sizeof(T)), angles = Interleaved ? width / 2 : width;
+  static constexpr int threads = 128;
+  static constexpr bool starts_early = true;
+
+  RotaryRows rows;
+  std::int64_t slots;  // all of them; of a head:
+  Divisor by_slots;
+  int half;  // elements, from the first half's packs to the second's
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    std::int64_t const slot = std::int64_t{team.league_rank()} * threads + thread_of<Exec>(team);
+    if (slot >= slots) return;
+    std::int64_t const row = by_slots.quotient(slot, slots <= std::numeric_limits<std::int32_t>::max());
+    auto const k = static_cast<int>(slot - row * by_slots.by);
+    RotaryRows::Place const at = rows.place(row);
+    T const* const from = static_cast<T const*>(rows.in.data) + at.in + k * width;
+    T* const to = static_cast<T*>(const_cast<void*>(rows.out.data)) + at.out + k * width;
+    Pack<T, width> const first = load_pack<width>(from);
+    Pack<T, width> second = first;
+    if constexpr (!Interleaved) second = load_pack<width>(from + half);
+    std::int64_t const angle = at.token * rows.position + k * angles;
+    auto const c = load_pack<angles>(rows.cosine + angle), s = load_pack<angles>(rows.sine + angle);
+    auto a = widened_pack(first);
+    if constexpr (Interleaved) {
+      for (int j = 0; j < angles; ++j) {
+        float const x = a[2 * j], y = a[2 * j + 1], sine = rows.sign * s[j];
+        a[2 * j] = x * c[j] - y * sine;
+        a[2 * j + 1] = y * c[j] + x * sine;
+      }
+    } else {
+      auto b = widened_pack(second);
+      for (int j = 0; j < width; ++j) {
+        float const x = a[j], y = b[j], sine = rows.sign * s[j];
+        a[j] = x * c[j] - y * sine;
+        b[j] = y * c[j] + x * sine;
+      }
+      store_pack<width>(to + half, narrowed(b));
+    }
+    store_pack<width>(to, narrowed(a));
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static Pack<T, width> narrowed(Pack<float, width> const& x) {
+    if constexpr (sizeof(T) == 4)
+      return x;
+    else
+      return rounded_pack<T>(x);
+  }
+};
+
+inline RotaryRows rotary_rows(RotaryProblem const& problem, TileGrid const& grid, int width, bool wide) {
+  RotaryRows rows;
+  rows.tokens = problem.in.extent[1];
+  rows.heads = problem.in.extent[2];
+  rows.batches = problem.in.extent[0];
+  rows.by_heads = Divisor(rows.heads);
+  rows.by_tokens = Divisor(rows.tokens);
+  rows.small = problem.in.rows() <= std::numeric_limits<std::int32_t>::max();
+  rows.out = operand(problem.out, grid, width, wide);
+  rows.in = operand(problem.in, grid, width, wide);
+  rows.position = problem.cosine.stride[2];
+  rows.cosine = static_cast<float const*>(problem.cosine.data) + problem.first_position * problem.cosine.stride[2];
+  rows.sine = static_cast<float const*>(problem.sine.data) + problem.first_position * problem.sine.stride[2];
+  rows.sign = problem.backward ? -1.0f : 1.0f;
+  return rows;
+}
+
+/// Whether the problem was one of packs, and has been started.
+template <class Exec>
+bool start_packed_rotary(Exec const& exec, RotaryProblem const& problem, TileGrid const& grid) {
+  bool started = false;
+  if constexpr (Machine<Exec>::lanes > 1) {
+    std::int64_t const pairs = problem.cosine.extent[3];
+    bool const tables = problem.cosine.stride[2] == problem.sine.stride[2] && problem.cosine.stride[3] == 1 &&
+                        problem.sine.stride[3] == 1 && problem.cosine.stride[2] % 4 == 0 &&
+                        reinterpret_cast<std::uintptr_t>(problem.cosine.data) % 16 == 0 &&
+                        reinterpret_cast<std::uintptr_t>(problem.sine.data) % 16 == 0;
+    if (!tables || problem.in.type == Scalar::fp64 || problem.in.type != problem.out.type || 2 * pairs != grid.columns)
+      return false;
+    RowInputs<float>::visit(problem.in.type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      constexpr int width = PackedRotary<Exec, T, false>::width;
+      if (grid.columns % (problem.interleaved ? width : 2 * width) != 0) return;
+      RotaryRows const rows = rotary_rows(problem, grid, width, true);
+      if (!rows.in.packed || !rows.out.packed) return;
+      auto const start = [&](auto interleaved) {
+        using Kernel = PackedRotary<KernelSpace<Exec>, T, decltype(interleaved)::value>;
+        std::int64_t const of_head = grid.columns / width / (problem.interleaved ? 1 : 2), all = of_head * grid.tiles();
+        launch<Kernel::threads, 8>("tessera::rotary_embedding", exec, (all + Kernel::threads - 1) / Kernel::threads, 0,
+                                   Kernel{rows, all, Divisor(of_head), static_cast<int>(pairs)});
+      };
+      if (problem.interleaved)
+        start(std::true_type{});
+      else
+        start(std::false_type{});
+      started = true;
+    });
+  }
+  return started;
+}
+
+template <class Exec>
+void run_rotary(Exec const& exec, RotaryProblem const& problem) {
+  TileGrid const grid = row_grid(problem.in);
+  if (start_packed_rotary(exec, problem, grid)) return;
+  RotaryRows const rows = rotary_rows(problem, grid, 1, false);
+  auto const start = [&](auto kernel) { for_each_index("tessera::rotary_embedding", exec, problem.in.rows(), kernel); };
+  std::int64_t const pairs = problem.cosine.extent[3];
+  using Space = KernelSpace<Exec>;
+  if (any_is_double(problem.in, problem.out))
+    start(RotaryKernel<Space, double>{rows, pairs, grid.columns, problem.cosine.stride[3], problem.sine.stride[3],
+                                      problem.sine.stride[2], problem.interleaved});
+  else
+    start(RotaryKernel<Space, float>{rows, pairs, grid.columns, problem.cosine.stride[3], problem.sine.stride[3],
+                                     problem.sine.stride[2], problem.interleaved});
+}
+
+}  // namespace tessera::detail
+
+#endif

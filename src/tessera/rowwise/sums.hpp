@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_SUMS_HPP
+#define TESSERA_ROWWISE_SUMS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <tessera/rowwise/shapes.hpp>
+#include <tessera/rowwise/walk.hpp>
+
+// For kernels that have two portions of a row at hand.
+namespace tessera::detail {
+
+/// Calls f(Shape{}) with the shape for rows of n elements: lanes hold half as many as those of with_row_shape.
+template <class Exec, class Acc, class F>
+void with_pair_row_shape(std::int64_t n, F const& f) {
+  if constexpr (Machine<Exec>::lanes == 1) {
+    f(HostShape{});
+  } else if constexpr (std::is_same_v<Acc, double>) {
+    if (n <= 256)
+      f(Shape<128, Worker::thread, true, 2, 4>{});
+    else
+      f(Shape<512, Worker::team, false, 1, 4>{});
+  } else {
+    if (n <= 256)
+      f(Shape<128, Worker::thread, true, 1, 8>{});
+    else if (n <= 512)
+      f(Shape<128, Worker::thread, true, 2, 8>{});
+    else if (n <= 4096)
+      f(Shape<256, Worker::team, true, 2, 8>{});
+    else if (n <= 8192)
+      f(Shape<512, Worker::team, true, 2, 8>{});
+    else
+      f(Shape<512, Worker::team, false, 2, 8>{});
+  }
+}
+
+template <class Acc>
+struct TwoSums {
+  Acc first, second;
+};
+
+/// The sums of f(x, y) and g(x, y) over a row, where x is the walk's portion and y another; prepare(p) fills both. The
+/// order of the additions is that of Walk::sum.
+template <class Acc, class Walk, class Prepare, class F, class G>
+KOKKOS_FORCEINLINE_FUNCTION TwoSums<Acc> two_sums(Walk& row, typename Walk::Portion const& y, Prepare const& prepare,
+                                                  F const& f, G const& g) {
+  constexpr int packs = Walk::Shape::packs, width = Walk::Shape::width;
+  Acc first[width], second[width];
+  for (int j = 0; j < width; ++j) first[j] = second[j] = Acc(0);
+  row.for_each_portion(prepare, [&](std::int64_t) {
+    unrolled<packs>([&](int k) {
+      for (int j = 0; j < width; ++j) {
+        first[j] += f(row.x[k][j], y[k][j]);
+        second[j] += g(row.x[k][j], y[k][j]);
+      }
+    });
+  });
+  for (int j = 1; j < width; ++j) {
+    first[0] += first[j];
+    second[0] += second[j];
+  }
+  Acc const whole = row.template join<Add>(first[0], Acc(0));
+  return {whole, row.template join<Add>(second[0], Acc(0))};
+}
+
+}  // namespace tessera::detail
+
+#endif
