@@ -142,9 +142,10 @@ function(tessera_add_micro_kernels)
   set(dir "${PROJECT_SOURCE_DIR}/backends/tessera/openmp")
   tessera_add_plain_part(tessera_micro_kernels "${dir}/micro_kernel.cpp" "${dir}/micro_kernel_baseline.cpp")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-    target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx512.cpp"
-                                                 "${dir}/micro_kernel_avx512_strided.cpp" "${dir}/conversions_avx512.cpp")
-    set_source_files_properties("${dir}/micro_kernel_avx2.cpp" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
+    target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
+                                                 "${dir}/micro_kernel_avx512.cpp" "${dir}/micro_kernel_avx512_strided.cpp" "${dir}/conversions_avx512.cpp")
+    set_source_files_properties("${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
+                                PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
     set(avx512 "-mavx512f;-mfma")
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # whose intrinsics leave what they overwrite uninitialised
       list(APPEND avx512 -Wno-uninitialized -Wno-maybe-uninitialized)

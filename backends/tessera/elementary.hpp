@@ -64,13 +64,12 @@ KOKKOS_FORCEINLINE_FUNCTION float hyperbolic_tangent(float x) {
 #else
   float const z = __builtin_fabsf(x), square = x * x;
   float const e = exp_below(-2.0f * z);
-  float const far = __builtin_copysignf((1.0f - e) / (1.0f + e), x);
   float p = -5.70498872745e-3f;
   p = p * square + 2.06390887954e-2f;
   p = p * square - 5.37397155531e-2f;
   p = p * square + 1.33314422036e-1f;
   p = p * square - 3.33332819422e-1f;
-  return chosen(z < 0.625f, x + x * square * p, far);
+  return __builtin_copysignf(chosen(z < 0.625f, z + z * square * p, (1.0f - e) / (1.0f + e)), x);
 #endif
 }
 

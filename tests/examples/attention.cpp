@@ -5,6 +5,7 @@
 // the last case checks.
 // [example]
 #include <tessera/attention.hpp>
+#include <tessera/attention_backward.hpp>
 #include <tessera/attention_merge.hpp>
 
 using namespace tessera;
@@ -77,13 +78,24 @@ void ring_step(Exec const& exec, Heads o, Kokkos::View<float***> lse, Heads q, H
   attention(exec, other_o, q, k, v, {.lse = other_lse});
   merge_attention(exec, o, lse, other_o, other_lse);
 }
+
+/// Gradients, given what attention() has made of Q, K and V: O and LSE.
+void gradients(Exec const& exec, Heads dq, Heads dk, Heads dv, Heads q, Heads k, Heads v, Heads o,
+               Kokkos::View<float***> lse, Heads d_o, Kokkos::View<char*>& workspace) {
+  AttentionBackwardOptions options{.forward = {.causal = true}};
+  std::size_t const bytes = attention_backward_workspace_size(exec, dq, dk, dv, q, k, v, o, lse, d_o, options);
+  if (workspace.size() < bytes) workspace = Kokkos::View<char*>("workspace", bytes);
+  options.workspace = workspace.data();
+  options.workspace_bytes = workspace.size();
+  attention_backward(exec, dq, dk, dv, q, k, v, o, lse, d_o, options);
+}
 // [end]
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "examples/shown.hpp"
-#include "reference/attention.hpp"
+#include "reference/attention_backward.hpp"
 #include "support/paged.hpp"
 
 using namespace tessera::test;
@@ -120,6 +132,31 @@ struct Operands {
 constexpr auto unchanged = [](double s, int, int, int, int) { return s; };
 
 }  // namespace
+
+TEST_CASE("the example of gradients computes what it says") {
+  Exec const exec;
+  Operands x;
+  AttentionShape const z = x.z;
+  auto const causal = [&](int, int i, int j) { return x.causal(i, j); };
+  Kokkos::View<float***> const lse("LSE", z.batch, z.heads, z.queries);
+  attention(exec, x.o, x.q, x.k, x.v, {.causal = true, .lse = lse});
+  Heads const d_o("dO", z.batch, z.heads, z.queries, z.d_v), dq("dQ", z.batch, z.heads, z.queries, z.d),
+      dk("dK", z.batch, z.kv_heads, z.keys, z.d), dv("dV", z.batch, z.kv_heads, z.keys, z.d_v);
+  auto const d_oh = uniform<bf16_t>(d_o.size(), 4);
+  fill(d_o, d_oh);
+  Kokkos::View<char*> workspace;
+  gradients(exec, dq, dk, dv, x.q, x.k, x.v, x.o, lse, d_o, workspace);
+  exec.fence();
+  double const u = unit_roundoff<float>(), u_16 = unit_roundoff<bf16_t>(), scale = 1 / std::sqrt(double(z.d));
+  auto const forward = attention_reference(z, x.qh, x.kh, x.vh, scale, causal, unchanged, u, 2 * u_16);
+  // O may err by a rounding of its weights beside its own, LSE by what its bound says.
+  double lse_error = 0;
+  for (std::size_t i = 0; i < forward.lse.size(); ++i)
+    lse_error = std::max(lse_error, forward.lse_allowed[i] / std::max(1e-3, std::fabs(forward.lse[i])));
+  auto const r = attention_backward_reference(z, x.qh, x.kh, x.vh, d_oh, {}, forward, scale, causal,
+                                              {u, 2 * u_16, 3 * u_16, lse_error});
+  check_gradient(r.dq, values(dq)), check_gradient(r.dk, values(dk)), check_gradient(r.dv, values(dv));
+}
 
 TEST_CASE("the examples of masks and scores compute what they say") {
   Exec const exec;

@@ -554,7 +554,7 @@ struct Atoms : Sizes {
             if (strided == nullptr || (packed && rows == MR && cols == NR)) {
               micro(&a.v[i][0][0], &b.v[j][0][0], c, k, add);
             } else {
-              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, rows, cols, k, add};
+              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, NR, rows, cols, k, add};
               if (a.matrix != nullptr)
                 p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
               if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;

@@ -31,6 +31,8 @@ void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t
 void multiply_panels_avx512(float const*, float const*, float*, int, bool);
 void multiply_panels_avx512(double const*, double const*, double*, int, bool);
 void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
+void multiply_strided_avx2(StridedProduct<float> const&);
+void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
 void multiply_strided_avx512(StridedProduct<double> const&);
 extern Conversions const conversions_avx512;
@@ -129,6 +131,7 @@ template <class T>
 constexpr Version<StridedKernel<T>> strided_versions[] = {
     {Isa::baseline, nullptr},
 #if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx2, multiply_strided_avx2},
     {Isa::avx512, multiply_strided_avx512},
 #endif
 };
