@@ -86,12 +86,13 @@ struct AttentionNarrow : BulkSizes {
   static constexpr bool take_turns = true;
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
 };
-/// The same where tiles of keys have scales, or windows, sequences or functors are to be counted with, for which there
-/// are registers beside steps of 128 keys alone, with d 256 of 64. A step has one scale.
+/// The same where tiles of keys have scales, or windows or sequences are to be counted with, for which there are
+/// registers beside shorter products alone and, with d 256, shorter steps. A step has one scale. On an H200, d 128 and
+/// 256 over 16384 keys: 557 and 604 TFLOP/s, where tiles without scales reach 939 and 1158.
 template <int Features>
 struct AttentionNarrowRanged : BulkSizes {
   static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
-  static constexpr int depth = 2, query_depth = 1, columns_apart = D > 128 ? 32 : D;
+  static constexpr int depth = 2, query_depth = 1, columns_apart = 32;
   static constexpr bool one_head_a_tile = true, scales_keys = true;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool take_turns = true;

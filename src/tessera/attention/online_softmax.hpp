@@ -86,14 +86,6 @@ class OnlineSoftmax {
     take_exponentials(math, s, f);
   }
 
-  /// The same, looking for the largest.
-  template <class Scores, class Exponents>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f) {
-    base_ = Values(math, lowest);  // each row's is read before it is written
-    math.row_max(s, base_);
-    update(math, s, f, base_);
-  }
-
   /// Brings what was accumulated before the last update to the new maximum.
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) {

@@ -53,8 +53,9 @@ template <class Exec, class T, class Compute, class Score, class Mask>
 void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && (!own_functor<Score, Mask> || compiles_bulk_kernels) &&
-                  (pipelines_attend<T> || (arranges_values<T> && !drops_weights<Score>))) {
+    constexpr bool own = own_functor<Score, Mask>;
+    if constexpr (has_bulk_pipeline<Exec> && ((pipelines_attend<T> && (!own || compiles_bulk_kernels)) ||
+                                              (arranges_values<T> && !own && !drops_weights<Score>))) {
       if constexpr (drops_weights<Score> && std::is_same_v<Mask, mask::All>)
         run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
       else

@@ -129,8 +129,10 @@ struct AttentionWeights {
       }
     modify(math, j, f, s, bs);
     if constexpr (scales_steps) {
+      RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
+      math.row_max(s, largest);
       bool const own = std::is_same_v<OwnScore, score::Identity>;
-      softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e});
+      softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest);
     } else {
       softmax.update(math, s);
     }
