@@ -38,7 +38,7 @@ foreach(line IN LISTS lines)
                                    # doctest calls it a success when no case has the name.
                                    FAIL_REGULAR_EXPRESSION "test cases: +0 ")
   # What depends on the instructions of a CPU also runs with less than this one has.
-  if(name MATCHES "^narrow factors: .*(Serial|OpenMP)")
+  if(name MATCHES "^(narrow factors: .*(Serial|OpenMP)|vector units: )")
     foreach(isa baseline avx2 avx512 avx512_vnni avx512_bf16)
       add_test("${family}.${name} up to ${isa}" "${executable}" "--test-case=${filter}")
       set_tests_properties(
@@ -48,3 +48,13 @@ foreach(line IN LISTS lines)
     endforeach()
   endif()
 endforeach()
+
+# The kernels of rows and elements are compiled for several kinds of vector units: all cases of a CPU with each.
+if(family MATCHES "^(rowwise|quantize|reduce|cast|transform)$")
+  foreach(isa baseline avx2)
+    add_test("${family} up to ${isa}" "${executable}" "--test-case=*OpenMP*")
+    set_tests_properties(
+      "${family} up to ${isa}" PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TESSERA_MAX_ISA=${isa}" PROCESSORS 2
+                                          LABELS "${family}" TIMEOUT 600)
+  endforeach()
+endif()

@@ -4,59 +4,24 @@
 // Attention: attention_fwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
 // Variants: full, causal, window1024 (causal, so many keys), packed and documents (causal, of 512 to 4096 tokens one
 // behind the other), and of bf16 causal with a score: alibi, relative (distances up to 128), bias (of each query and
-// key, for all heads) and softcap (at 50), in FLOP/s; decode, full in B/s; paged64, the same with keys in shuffled
+// key, for all heads) and softcap (at 50), in FLOP/s; scaled128, full with scales of each head and 128 keys; decode,
+// full in B/s; paged64, the same with keys in shuffled
 // pages of 64 and lengths between an eighth of Sk and Sk. The type tf32 is fp32 that may be rounded to it; e4m3 has
 // results of bf16. The copy of V that these take is part of the time.
 #include <algorithm>
-#include <cctype>
-#include <map>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <tessera/attention.hpp>
+#include "attention/functors.hpp"
+#include "support/attention_shape.hpp"
 #include "support/plain.hpp"
 #include "support/program.hpp"
 
 namespace tessera::perf {
 namespace {
-
-/// "B2Hq16Hkv4Sq512Sk512D128"; B is 1, Hkv is Hq and Sk is Sq where they are left out.
-model::AttentionShape parse_shape(std::string const& text) {
-  std::map<std::string, std::int64_t> values;
-  for (std::size_t at = 0; at < text.size();) {
-    std::string key, digits;
-    while (at < text.size() && std::isalpha(static_cast<unsigned char>(text[at])) != 0) key += text[at++];
-    while (at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0) digits += text[at++];
-    if (key.empty() || digits.empty())
-      throw std::invalid_argument("--size=" + text + ": expected a shape as B1Hq32Hkv8Sq4096Sk4096D128");
-    values[key] = std::stoll(digits);
-  }
-  auto const get = [&](char const* key, std::int64_t otherwise) {
-    auto const found = values.find(key);
-    std::int64_t const value = found == values.end() ? otherwise : found->second;
-    if (found != values.end()) values.erase(found);
-    return value;
-  };
-  model::AttentionShape s;
-  s.batch = get("B", 1);
-  s.query_heads = get("Hq", 1);
-  s.kv_heads = get("Hkv", s.query_heads);
-  s.query_length = get("Sq", 0);
-  s.kv_length = get("Sk", s.query_length);
-  s.head_size = get("D", 128);
-  s.value_size = s.head_size;
-  if (!values.empty() || s.query_length == 0)
-    throw std::invalid_argument("--size=" + text + ": the letters are B, Hq, Hkv, Sq, Sk, D; Sq is needed");
-  return s;
-}
-
-std::string to_string(model::AttentionShape const& s) {
-  auto const n = [](std::int64_t value) { return std::to_string(value); };
-  return "B" + n(s.batch) + "Hq" + n(s.query_heads) + "Hkv" + n(s.kv_heads) + "Sq" + n(s.query_length) + "Sk" +
-         n(s.kv_length) + "D" + n(s.head_size);
-}
 
 /// What a query sees. All but "full", "decode" and "paged" are causal; documents lie one behind the other.
 struct Sight {
@@ -66,8 +31,9 @@ struct Sight {
   bool decode = false;      // counted in bytes
   std::int64_t page = 0;    // keys of a page, where they are in pages
   bool packed = false;      // told by their starts, else by an id a token and the table of that mask
-  std::int64_t pairs = 0;   // visible, of one head
-  std::string score;        // functor, if any
+  bool tile_scales = false;
+  std::int64_t pairs = 0;  // visible, of one head
+  std::string score;       // functor, if any
 
   static Sight of(std::string const& variant, model::AttentionShape const& s) {
     Sight sight;
@@ -75,9 +41,10 @@ struct Sight {
     if (paged) sight.page = std::stoll(variant.substr(5));
     sight.decode = paged || variant == "decode";
     if (sight.decode) return sight;
-    sight.causal = variant != "full";
+    sight.causal = variant != "full" && variant != "scaled128";
+    sight.tile_scales = variant == "scaled128";
     bool const square = s.query_length == s.kv_length;
-    if (variant == "full" || variant == "causal") return sight;
+    if (variant == "full" || variant == "causal" || variant == "scaled128") return sight;
     if (variant == "alibi" || variant == "relative" || variant == "bias" || variant == "softcap") {
       sight.score = variant;
       return sight;
@@ -91,8 +58,7 @@ struct Sight {
     else
       throw std::invalid_argument("--variant=" + variant +
                                   ": full, causal, window and its keys, packed, documents, alibi, relative, bias, "
-                                  "softcap, decode, "
-                                  "or paged and the keys of a page");
+                                  "softcap, scaled128, decode, or paged and the keys of a page");
     return sight;
   }
 
@@ -155,6 +121,10 @@ Implementation ours(Exec const& exec, Output const& o, Operand const& q, Operand
           tessera::to_string(attention_plan(exec, o, q, k, v, options))};
 }
 
+/// Operands of 8 bits have results of 16.
+template <class T>
+using OutputOf = std::conditional_t<sizeof(T) == 1, bf16_t, T>;
+
 /// Keys in pages, each page somewhere else in the pool.
 template <class Exec, class T>
 std::vector<Implementation> paged_implementations(Exec const& exec, model::AttentionShape const& s, std::int64_t page) {
@@ -174,78 +144,36 @@ std::vector<Implementation> paged_implementations(Exec const& exec, model::Atten
   auto const q = random_view<Operand>(exec, 1, s.batch, s.query_heads, s.query_length, s.head_size);
   auto const k = random_view<Operand>(exec, 2, pages, s.kv_heads, page, s.head_size);
   auto const v = random_view<Operand>(exec, 3, pages, s.kv_heads, page, s.head_size);
-  auto const o = zero_view<Operand>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
+  auto const o = zero_view<Tensor4<Exec, OutputOf<T>>>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
   return {ours(exec, o, q, k, v, {.key_lengths = lengths, .block_table = table}, table, lengths)};
 }
 
-/// Which document a token is of, (1, token).
-template <class Exec>
-Kokkos::View<int**, Kokkos::LayoutRight, typename Exec::memory_space> document_ids(std::vector<int> const& starts) {
-  Kokkos::View<int**, Kokkos::LayoutRight, typename Exec::memory_space> ids("ids", 1, starts.back());
-  auto const host = Kokkos::create_mirror_view(ids);
-  for (std::size_t d = 0; d + 1 < starts.size(); ++d)
-    for (int token = starts[d]; token < starts[d + 1]; ++token) host(0, token) = static_cast<int>(d);
-  Kokkos::deep_copy(ids, host);
-  return ids;
+/// Documents told by where they begin.
+template <class Exec, class Output, class Operand>
+Implementation over_packed(Exec const& exec, Output const& o, Operand const& q, Operand const& k, Operand const& v,
+                           AttentionOptions options, std::vector<int> const& document_starts) {
+  Kokkos::View<int*, typename Exec::memory_space> starts("starts", document_starts.size());
+  Kokkos::deep_copy(starts, Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                                document_starts.data(), document_starts.size()));
+  options.query_starts = options.key_starts = starts;
+  return ours(exec, o, q, k, v, options, starts);
 }
 
-template <class Exec, class Operand>
-Implementation over_documents(Exec const& exec, Operand const& q, Operand const& k, Operand const& v, Operand const& o,
-                              AttentionOptions options, Sight const& sight) {
-  if (sight.packed) {
-    Kokkos::View<int*, typename Exec::memory_space> starts("starts", sight.starts.size());
-    Kokkos::deep_copy(starts, Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                                  sight.starts.data(), sight.starts.size()));
-    options.query_starts = options.key_starts = starts;
-    return {"tessera",
-            [=] {
-              [[maybe_unused]] auto const kept = starts;
-              attention(exec, o, q, k, v, options);
-            },
-            tessera::to_string(attention_plan(exec, o, q, k, v, options))};
+/// Elements are times a scale of each head and 128 keys.
+template <class Exec, class Output, class Operand>
+Implementation with_tile_scales(Exec const& exec, Output const& o, Operand const& q, Operand const& k, Operand const& v,
+                                AttentionOptions options) {
+  using Scales = Kokkos::View<float***, Kokkos::LayoutRight, typename Exec::memory_space>;
+  int const tiles = (k.extent_int(2) + 127) / 128;
+  auto const of_k = random_view<Scales>(exec, 8, k.extent(0), k.extent(1), tiles),
+             of_v = random_view<Scales>(exec, 9, k.extent(0), k.extent(1), tiles);
+  for (auto const& scales : {of_k, of_v}) {  // in [1, 3)
+    float* const x = scales.data();
+    Kokkos::parallel_for(
+        Kokkos::RangePolicy<Exec>(exec, 0, scales.size()), KOKKOS_LAMBDA(int i) { x[i] += 2; });
   }
-  auto const mask = mask::consecutive_documents(document_ids<Exec>(sight.starts));
-  AttentionPlan const plan = attention_plan(exec, o, q, k, v, options, score::Identity{}, mask);
-  mask::TableShape const shape{static_cast<std::int64_t>(q.extent(2)), static_cast<std::int64_t>(k.extent(2))};
-  Kokkos::View<int*, typename Exec::memory_space> const storage("table", mask::table_size(plan, shape));
-  auto const table = mask::table(exec, mask, plan, shape, storage);
-  return {"tessera",
-          [=] {
-            [[maybe_unused]] auto const kept = storage;
-            attention(exec, o, q, k, v, options, score::Identity{}, table);
-          },
-          tessera::to_string(plan)};
-}
-
-/// Operands of 8 bits have results of 16.
-template <class T>
-using OutputOf = std::conditional_t<sizeof(T) == 1, bf16_t, T>;
-
-/// Causal, with a score functor. What it refers to is `kept`.
-template <class Exec, class Operand, class Score, class... Kept>
-Implementation with_score(Exec const& exec, Operand const& q, Operand const& k, Operand const& v, Operand const& o,
-                          Score const& score, Kept const&... kept) {
-  AttentionOptions const options{.causal = true};
-  return {"tessera", [=] { (static_cast<void>(kept), ...), attention(exec, o, q, k, v, options, score); },
-          tessera::to_string(attention_plan(exec, o, q, k, v, options, score))};
-}
-template <class Exec, class Operand>
-Implementation of_score(Exec const& exec, Operand const& q, Operand const& k, Operand const& v, Operand const& o,
-                        std::string const& name) {
-  int const heads = q.extent_int(1), queries = q.extent_int(2), keys = k.extent_int(2), offset = keys - queries;
-  if (name == "alibi") {
-    auto const slopes = random_view<Vector<Exec, float>>(exec, 4, heads);
-    return with_score(exec, q, k, v, o, score::alibi(slopes, offset), slopes);
-  }
-  if (name == "relative") {
-    auto const table = random_view<Matrix<Exec, float>>(exec, 5, heads, 257);
-    return with_score(exec, q, k, v, o, score::relative_bias(table, offset), table);
-  }
-  if (name == "bias") {
-    auto const bias = random_view<Operand>(exec, 6, 1, 1, queries, keys);
-    return with_score(exec, q, k, v, o, score::additive_bias(bias), bias);
-  }
-  return with_score(exec, q, k, v, o, score::SoftCap{50.0});
+  options.k_tile_scale = of_k, options.v_tile_scale = of_v;
+  return ours(exec, o, q, k, v, options, of_k, of_v);
 }
 
 template <class Exec, class T>
@@ -258,10 +186,12 @@ std::vector<Implementation> implementations(Exec const& exec, model::AttentionSh
   auto const o = zero_view<Tensor4<Exec, OutputOf<T>>>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
   AttentionOptions options{.causal = sight.causal, .allow_tf32 = tf32};
   if (sight.window > 0) options.window_left = sight.window - 1;
-  if constexpr (std::is_same_v<T, bf16_t>)
-    if (!sight.score.empty()) return {of_score(exec, q, k, v, o, sight.score)};
-  if constexpr (sizeof(T) > 1)
-    if (!sight.starts.empty()) return {over_documents(exec, q, k, v, o, options, sight)};
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    if (!sight.score.empty()) return {attention_with_score(exec, q, k, v, o, sight.score)};
+    if (!sight.starts.empty() && !sight.packed) return {attention_over_documents(exec, q, k, v, o, sight.starts)};
+  }
+  if (!sight.starts.empty()) return {over_packed(exec, o, q, k, v, options, sight.starts)};
+  if (sight.tile_scales) return {with_tile_scales(exec, o, q, k, v, options)};
   std::vector<Implementation> all = {ours(exec, o, q, k, v, options)};
   if constexpr (sizeof(T) > 1) {
     if (!plain) return all;
@@ -279,9 +209,8 @@ Case attention_case(Session<Exec>& session, std::string const& type, std::string
                     std::string const& size) {
   model::AttentionShape const shape = parse_shape(size);
   Sight const sight = Sight::of(variant, shape);
-  if (sizeof(T) == 1 && (sight.page > 0 || !sight.starts.empty()))
-    throw std::invalid_argument("--type=" + type + " has the variants full, causal, window and decode");
-  if (!sight.score.empty() && !std::is_same_v<T, bf16_t>)
+  bool const own_mask = !sight.starts.empty() && !sight.packed;
+  if ((!sight.score.empty() || own_mask) && !std::is_same_v<T, bf16_t>)
     throw std::invalid_argument("--variant=" + variant + " is for bf16");
   Case c{"attention_fwd", type, variant, to_string(shape)};
   c.work = work_of(shape, sight, sizeof(T));
@@ -289,25 +218,20 @@ Case attention_case(Session<Exec>& session, std::string const& type, std::string
   c.counts_flops = !sight.decode;
   // The scores that the plain loop stores are what limits it.
   double const scores = 4.0 * shape.batch * shape.query_heads * shape.query_length * shape.kv_length;
-  bool const ordinary = sight.pairs == 0 && sight.page == 0 && sight.score.empty();
+  bool const ordinary = sight.pairs == 0 && sight.page == 0 && sight.score.empty() && !sight.tile_scales;
   bool const plain = session.arguments().peers && ordinary && sizeof(T) > 1 && scores <= (session.on_host ? 64e6 : 2e9);
   c.implementations = {"tessera"};
   if (plain) c.implementations.push_back("plain");
   c.prepare = [&session, shape, sight, plain, tf32 = type == "tf32"] {
-    if constexpr (sizeof(T) > 1)
-      if (sight.page > 0) return paged_implementations<Exec, T>(session.exec(), shape, sight.page);
+    if (sight.page > 0) return paged_implementations<Exec, T>(session.exec(), shape, sight.page);
     return implementations<Exec, T>(session.exec(), shape, sight, tf32, plain);
   };
   return c;
 }
 
-/// The shapes of published tables: batch · sequence = 16384, heads · size = 2048.
+/// And one whose rows fill no whole tiles.
 std::vector<std::string> gpu_sizes() {
-  std::vector<std::string> all;
-  for (int const d : {64, 128, 256})
-    for (int const s : {1024, 4096, 16384})
-      all.push_back("B" + std::to_string(16384 / s) + "Hq" + std::to_string(2048 / d) + "Sq" + std::to_string(s) + "D" +
-                    std::to_string(d));
+  auto all = published_attention_sizes({64, 128, 256});
   all.push_back("B16Hq16Sq777D128");
   return all;
 }
@@ -321,10 +245,11 @@ std::vector<std::string> gpu_sizes_of(std::string const& type) {
 }
 
 /// Types that have cases of their own on a GPU.
-bool is_further(std::string const& type) { return type == "e4m3" || type == "tf32"; }
+bool is_further(std::string const& type) { return type == "e4m3" || type == "e5m2" || type == "tf32"; }
 /// What is measured when nothing is asked for; `chosen`: but the sizes are.
 std::vector<std::string> variants_of(std::string const& type, bool chosen, bool on_host) {
   std::vector<std::string> all = {"full", "causal"};
+  if (type == "e4m3" && !chosen) all.push_back("scaled128");
   if (chosen || is_further(type)) return all;
   all.insert(all.end(), {"window1024", "packed", "documents", "decode", "paged64"});
   if (!on_host) all.insert(all.end(), {"alibi", "relative", "bias", "softcap"});
@@ -341,9 +266,9 @@ struct Attention {
       auto const add_of = [&]<class T>() { session.add(attention_case<Exec, T>(session, type, variant, size)); };
       std::string const elements = type == "tf32" ? "fp32" : type;
       if constexpr (Session<Exec>::on_host)
-        with_type<float, bf16_t, fp16_t, e4m3_t, double>(elements, add_of);
+        with_type<float, bf16_t, fp16_t, e4m3_t, e5m2_t, double>(elements, add_of);
       else
-        with_type<float, bf16_t, fp16_t, e4m3_t>(elements, add_of);
+        with_type<float, bf16_t, fp16_t, e4m3_t, e5m2_t>(elements, add_of);
     };
     auto const sizes_of = [&](std::string const& variant) -> std::vector<std::string> const& {
       if (variant == "full" || variant == "causal") return sizes;
@@ -364,7 +289,6 @@ int main(int argc, char** argv) {
   return tessera::perf::run_program(
       argc, argv,
       "Attention forward; --size=B1Hq32Hkv8Sq4096Sk4096D128 "
-      "--variant=full,causal,window1024,packed,documents,alibi,relative,bias,softcap,decode,"
-      "paged64",
+      "--variant=full,causal,window1024,packed,documents,alibi,relative,bias,softcap,scaled128,decode,paged64",
       tessera::perf::Attention{});
 }

@@ -139,6 +139,29 @@ def attention_cases(cuda):
                     yield f"attention_fwd/{{}}/{name}/{variant}/{shape}/{implementation}", work, prepare
 
 
+def attention_gradient_cases(cuda):
+    """Gradients alone: the forward has run."""
+    kinds = {"torch_cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
+    kinds = kinds if cuda else {"torch": None}
+    shapes = [(16384 // s, 2048 // d, s, d) for d in (64, 128) for s in (1024, 4096, 16384)]
+    for name in ("bf16",) if cuda else ("fp32", "bf16"):
+        for b, h, s, d in shapes if cuda else [(1, 4, 512, 64), (1, 8, 512, 128)]:
+            for causal in (False, True):
+                for implementation, backend in kinds.items():
+                    def prepare(b=b, h=h, s=s, d=d, causal=causal, backend=backend, dtype=TYPES[name]):
+                        q, k, v = (random(b, h, s, d, dtype).requires_grad_() for _ in range(3))
+                        d_o = random(b, h, s, d, dtype)
+                        if backend is None:
+                            o = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                        else:
+                            with sdpa_kernel(backend):
+                                o = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                        return lambda: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
+                    pairs = s * s / 2 if causal else s * s
+                    yield (f"attention_bwd/{{}}/{name}/{'causal' if causal else 'full'}/B{b}Hq{h}Hkv{h}Sq{s}Sk{s}D{d}/"
+                           f"{implementation}", {"flops": 10.0 * b * h * pairs * d}, prepare)
+
+
 def masked_attention_cases(cuda):
     """FlexAttention for the variants with masks, which PyTorch's other kernels do not skip; its block mask is made
     beforehand, as is our table."""
@@ -161,6 +184,39 @@ def masked_attention_cases(cuda):
             return lambda: compiled(q, k, v, block_mask=blocks)
         shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
         yield f"attention_fwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 4.0 * heads * visible * d}, prepare
+
+
+def scored_attention_cases(cuda):
+    """FlexAttention for causal attention with score functors: those of our benchmark, and none."""
+    if not cuda:
+        return
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    heads, length, d, far = 16, 16384, 128, 128
+
+    def alibi():
+        slopes = random(heads, torch.float32)
+        return lambda s, b, h, i, j: s + slopes[h] * (j - i)
+
+    def relative():
+        table = random(heads, 2 * far + 1, torch.float32)
+        return lambda s, b, h, i, j: s + table[h, (j - i).clamp(-far, far) + far]
+
+    def bias():
+        values = random(length, length, torch.bfloat16)
+        return lambda s, b, h, i, j: s + values[i, j]
+    functors = {"causal": lambda: None, "alibi": alibi, "relative": relative, "bias": bias,
+                "softcap": lambda: lambda s, b, h, i, j: 50 * torch.tanh(s / 50)}
+    for variant, functor in functors.items():
+        def prepare(functor=functor):
+            q, k, v = (random(1, heads, length, d, torch.bfloat16) for _ in range(3))
+            score = functor()
+            blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cuda")
+            torch._dynamo.reset()
+            compiled = torch.compile(flex_attention)
+            return lambda: compiled(q, k, v, score_mod=score, block_mask=blocks)
+        shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
+        yield (f"attention_fwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 2.0 * heads * length * length * d},
+               prepare)
 
 
 def row_cases(cuda):
@@ -267,8 +323,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--only", default="gemm,gemm_grouped,attention_fwd,masked_attention,rows,row_gradients",
-                        help="gemm, gemm_grouped, attention_fwd, masked_attention, rows, row_gradients")
+    parser.add_argument("--only",
+                        default="gemm,gemm_grouped,attention_fwd,attention_bwd,masked_attention,scored_attention,rows,"
+                                "row_gradients",
+                        help="gemm, gemm_grouped, attention_fwd, attention_bwd, masked_attention, scored_attention, rows, "
+                             "row_gradients")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -281,8 +340,9 @@ def main():
                "torch_threads": torch.get_num_threads()}
     benchmarks = []
     families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases,
-                "masked_attention": masked_attention_cases, "rows": row_cases,
-                "row_gradients": row_gradient_cases}
+                "attention_bwd": attention_gradient_cases,
+                "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases,
+                "rows": row_cases, "row_gradients": row_gradient_cases}
     for family in arguments.only.split(","):
         for name, work, prepare in families[family](cuda):
             name = name.format(backend)

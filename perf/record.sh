@@ -8,7 +8,7 @@
 #   perf/record.sh build/openmp epyc-9965 --device=openmp
 #
 # Writes perf/results/DEVICE/NAME.json for gemm, gemm_random (tessera_perf_gemm --random: 200 shapes with
-# --device=cuda, 20 without), gemm_epilogue, ladder, transform, rowwise, rowwise_backward, attention and quantize; flags
+# --device=cuda, 20 without), gemm_epilogue, ladder, transform, rowwise, rowwise_backward, attention, attention_backward and quantize; flags
 # go to each of them.
 # TESSERA_PERF_ONLY="gemm ladder" runs these alone; TESSERA_COMMIT names the commit where git cannot. All that is about
 # gemm, in less than three minutes of a GPU:
@@ -36,7 +36,7 @@ random=20
 case " $* " in *' --device=cuda '*) random=200 ;; esac
 
 failed=''
-for name in ${TESSERA_PERF_ONLY:-gemm gemm_random gemm_epilogue ladder transform rowwise rowwise_backward attention quantize}; do
+for name in ${TESSERA_PERF_ONLY:-gemm gemm_random gemm_epilogue ladder transform rowwise rowwise_backward attention attention_backward quantize}; do
   program="$build/perf/tessera_perf_$name" own=''
   [ "$name" != gemm_random ] || { program="$build/perf/tessera_perf_gemm"; own="--random=$random"; }
   [ -x "$program" ] || { echo "$program is not built" >&2; failed="$failed $name"; continue; }

@@ -11,8 +11,67 @@
 #include <tessera/cuda/ptx.hpp>
 #endif
 
-// Functions that a machine has in one instruction, where its library spends several on cases that its caller excludes.
+// Functions that a machine has in one instruction, where its library spends several on cases that its caller excludes;
+// and such as loops on a CPU become SIMD code with, which those of the C library are not.
 namespace tessera::detail {
+
+/// c ? a : b. On a CPU numbers are selected by bits: compilers that keep the flags that comparisons raise make branches
+/// of what they are asked to choose.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION constexpr T chosen(bool c, T a, T b) {
+#if !defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float>) {
+    std::uint32_t const mask = 0u - static_cast<std::uint32_t>(c);
+    return __builtin_bit_cast(
+        float, (__builtin_bit_cast(std::uint32_t, a) & mask) | (__builtin_bit_cast(std::uint32_t, b) & ~mask));
+  }
+#endif
+  return c ? a : b;
+}
+
+/// e^x for x <= 0. On a CPU within 1 unit in the last place, subnormal results included, without a branch or a call: x
+/// = k ln 2 + r, |r| <= ln 2 / 2, ln 2 in two parts (W. J. Cody, W. Waite, "Software Manual for the Elementary
+/// Functions", 1980), a polynomial of degree 7 in r (the coefficients of Cephes' expf), and 2^k in two factors, of
+/// which the last rounds to a subnormal number.
+KOKKOS_FORCEINLINE_FUNCTION float exp_below(float x) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::exp(x);
+#else
+  float const y = chosen(x < -104.0f, -104.0f, x);  // beyond, it is 0 as there; NaN stays
+  constexpr float magic = 12582912.0f;              // 1.5 2^23: a sum with it has no fraction bits
+  float const shifted = y * 1.44269504088896341f + magic;
+  float const k = shifted - magic;
+  float const r = (y - k * 0.693359375f) - k * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  constexpr std::uint32_t enlarged = 100;  // the result times 2^100 is normal
+  std::uint32_t const power = (__builtin_bit_cast(std::uint32_t, shifted) << 23) + ((127u + enlarged) << 23);
+  return p * __builtin_bit_cast(float, power) * 7.88860905e-31f;
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION double exp_below(double x) { return Kokkos::exp(x); }
+
+/// tanh x. On a CPU within 1.5 units in the last place: by e^-2|x|, and below 0.625, where that cancels, by a
+/// polynomial (the coefficients of Cephes' tanhf).
+KOKKOS_FORCEINLINE_FUNCTION float hyperbolic_tangent(float x) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::tanh(x);
+#else
+  float const z = __builtin_fabsf(x), square = x * x;
+  float const e = exp_below(-2.0f * z);
+  float p = -5.70498872745e-3f;
+  p = p * square + 2.06390887954e-2f;
+  p = p * square - 5.37397155531e-2f;
+  p = p * square + 1.33314422036e-1f;
+  p = p * square - 3.33332819422e-1f;
+  return __builtin_copysignf(chosen(z < 0.625f, z + z * square * p, (1.0f - e) / (1.0f + e)), x);
+#endif
+}
 
 /// 2^x for -126 <= x < 128, relative error 2^-22.
 KOKKOS_FORCEINLINE_FUNCTION float exp2_approximate(float x) {
@@ -50,7 +109,7 @@ KOKKOS_FORCEINLINE_FUNCTION float tanh_by_exponential(float x) {
   float const e = ptx::exp2_approximate(x * 2.8853900817779268f);
   return 1.0f - 2.0f * ptx::reciprocal_approximate(e + 1.0f);
 #else
-  return Kokkos::tanh(x);
+  return hyperbolic_tangent(x);
 #endif
 }
 
@@ -101,7 +160,7 @@ KOKKOS_FORCEINLINE_FUNCTION float larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(a, b);
 #else
-  return b > a || a != a ? b : a;  // SIMD code, which the C library's fmax is not
+  return chosen(a != a, b, chosen(b > a, b, a));
 #endif
 }
 

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/vector_units.hpp>
+
 // Kernels on a CPU. A team is one core; its kernel sees this team and no execution space, and is called through a
 // pointer: Kokkos' loops over teams and indices are then compiled once an execution space, not once a kernel.
 namespace tessera::detail {
@@ -46,12 +48,21 @@ class HostTeam {
   char* scratch_;
 };
 
+template <class Kernel>
+void run_host_team(void const* kernel, HostTeam const& team) {
+  (*static_cast<Kernel const*>(kernel))(team);
+}
+template <class Kernel>
+void run_host_range(void const* kernel, std::int64_t begin, std::int64_t end) {
+  Kernel const& at = *static_cast<Kernel const*>(kernel);
+  for (std::int64_t i = begin; i < end; ++i) at(i);
+}
+
 /// A kernel for host teams behind a pointer. The kernel outlives the launch.
 class HostKernel {
  public:
   template <class Kernel>
-  explicit HostKernel(Kernel const& kernel)
-      : kernel_(&kernel), run_([](void const* k, HostTeam const& team) { (*static_cast<Kernel const*>(k))(team); }) {}
+  explicit HostKernel(Kernel const& kernel) : kernel_(&kernel), run_(for_units_of<Kernel, run_host_team<Kernel>>()) {}
   void operator()(HostTeam const& team) const { run_(kernel_, team); }
 
  private:
@@ -80,10 +91,7 @@ class HostRangeCall {
       : kernel_(&kernel),
         n_(n),
         length_((n + cores - 1) / cores),
-        run_([](void const* k, std::int64_t begin, std::int64_t end) {
-          Kernel const& at = *static_cast<Kernel const*>(k);
-          for (std::int64_t i = begin; i < end; ++i) at(i);
-        }) {}
+        run_(for_units_of<Kernel, run_host_range<Kernel>>()) {}
   std::int64_t runs() const { return (n_ + length_ - 1) / length_; }
   void operator()(std::int64_t run) const {
     std::int64_t const begin = run * length_, rest = n_ - begin;

@@ -188,10 +188,15 @@ void launch_together(char const* label, Exec const& exec, std::int64_t league, i
   launch<Threads, TeamsAtOnce>(label, exec, league, 0, functor);
 }
 
-/// `functor(std::int64_t i)` for every i in [0, n).
+/// `functor(std::int64_t i)` for every i in [0, n), which do so many operations together, where known.
 template <class Exec, class Functor>
-void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor) {
+void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor,
+                    [[maybe_unused]] double operations = HUGE_VAL) {
   if (n <= 0) return;
+#if defined(KOKKOS_ENABLE_SERIAL)
+  if constexpr (shares_host_kernels<Exec> && !std::is_same_v<Exec, Kokkos::Serial>)
+    if (operations < worth_a_fork) return for_each_index(label, Kokkos::Serial{}, n, functor);
+#endif
   if constexpr (shares_host_kernels<Exec>) {
     HostRangeCall const call(functor, n, exec.concurrency());
     Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, call.runs()), call);

@@ -8,6 +8,7 @@
 #include <tessera/config.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/openmp/atoms.hpp>
+#include <tessera/openmp/direct_products.hpp>
 #include <tessera/portable/pipeline.hpp>
 
 // Which atoms a machine offers a kernel, by what they are good at. A kernel family asks for one of them with its sizes.
@@ -34,6 +35,12 @@ template <class Exec, class Element>
 bool multiplies_narrow(Scalar a, Scalar b) {
   return Machine<Exec>::is_host && openmp::multiplies_words<Element>(a, b);
 }
+
+/// Small products that a core multiplies as they lie.
+template <class Exec, class Compute>
+using DirectProducts = openmp::DirectProducts<Compute>;
+template <class Exec, class Compute>
+inline constexpr bool has_direct_products = Machine<Exec>::is_host&& std::is_floating_point_v<Compute>;
 
 /// The pipeline of asynchronous bulk copies and warpgroup products, where a machine has it: specialised by its backend.
 template <class Exec>

@@ -3,15 +3,78 @@
 #ifndef TESSERA_VECTOR_UNITS_HPP
 #define TESSERA_VECTOR_UNITS_HPP
 
-// Before a function of plain loops: it is compiled for the baseline, AVX2 and AVX-512, and the loader takes what the
-// machine has. What is inlined into it is part of it. Only g++ from 12 on does so for templates and names these sets;
-// sanitizers are not ready when the loader asks; nvcc's host compiler sees other text; and who compiles for AVX2 or
-// more has chosen.
-#if defined(__x86_64__) && defined(__ELF__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
-    !defined(__CUDACC__) && !defined(__AVX2__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define TESSERA_FOR_VECTOR_UNITS __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#include <cstdint>
+
+// Plain loops for the vector units of the CPU that the program runs on. One binary holds a function for each kind of
+// units; which one runs is found out once. Unlike by the compiler's own clones of functions, TESSERA_MAX_ISA caps it,
+// and all compilers and sanitizers do it alike.
+namespace tessera::detail {
+
+/// Vector units, each kind with what those before it have.
+enum class VectorUnits { baseline, avx2, avx512 };
+
+/// What the processor has, or what TESSERA_MAX_ISA caps it to.
+VectorUnits vector_units();
+
+/// Bytes of the last cache before memory.
+std::int64_t last_cache_bytes();
+
+// Before a function: all that it calls is inlined and compiled for these units.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+#define TESSERA_HAS_VECTOR_UNITS
+#define TESSERA_FOR_AVX2 __attribute__((flatten, target("avx2,fma,f16c,bmi,bmi2,lzcnt")))
+#if defined(__clang__)
+#define TESSERA_FOR_AVX512 \
+  __attribute__((flatten, target("avx2,fma,f16c,bmi,bmi2,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
 #else
-#define TESSERA_FOR_VECTOR_UNITS
+#define TESSERA_FOR_AVX512 \
+  __attribute__((          \
+      flatten,             \
+      target("avx2,fma,f16c,bmi,bmi2,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,prefer-vector-width=512")))
 #endif
+#endif
+
+/// A function compiled for each kind of vector units.
+template <auto F>
+struct ForVectorUnits;
+template <class R, class... A, R (*F)(A...)>
+struct ForVectorUnits<F> {
+#if defined(TESSERA_HAS_VECTOR_UNITS)
+  TESSERA_FOR_AVX2 static R avx2(A... a) { return F(a...); }
+  TESSERA_FOR_AVX512 static R avx512(A... a) { return F(a...); }
+  static auto version() -> R (*)(A...) {
+    VectorUnits const units = vector_units();
+    return units == VectorUnits::avx512 ? avx512 : units == VectorUnits::avx2 ? avx2 : F;
+  }
+#else
+  static auto version() -> R (*)(A...) { return F; }
+#endif
+};
+
+/// The version of F for the units at hand.
+template <auto F>
+auto for_vector_units() {
+  return ForVectorUnits<F>::version();
+}
+
+/// A kernel of loops that become SIMD code.
+template <class Kernel>
+inline constexpr bool vectorises = [] {
+  if constexpr (requires { Kernel::vectorises; })
+    return static_cast<bool>(Kernel::vectorises);
+  else
+    return false;
+}();
+
+/// F, for the units at hand where a kernel vectorises.
+template <class Kernel, auto F>
+auto for_units_of() {
+  if constexpr (vectorises<Kernel>)
+    return for_vector_units<F>();
+  else
+    return F;
+}
+
+}  // namespace tessera::detail
 
 #endif

@@ -165,6 +165,38 @@ void take_head_scales(AttentionProblem& p, AttentionOptions const& options, std:
               take("v_scale", options.v_scale, batch, p.v.inner)};
 }
 
+/// Behind take_pages(), which says how many keys a batch entry has.
+template <class Exec>
+void take_key_scales(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
+  constexpr char const* op = "tessera::attention";
+  check_value(options.scale_keys > 0, op,
+              "options.scale_keys " + std::to_string(options.scale_keys) + " is not positive");
+  std::int64_t const keys = std::min(options.scale_keys, std::int64_t(1) << 30);
+  bool const packed(options.query_starts);
+  std::int64_t const batch = packed ? p.packed.count : p.q.outer, heads = p.k.inner,
+                     tiles = (p.keys() + keys - 1) / keys;
+  auto const take = [&](char const* name, ViewRef<float const, 3> const& scales) -> KeyScales::Operand {
+    if (!scales) return {};
+    auto const& a = scales.array();
+    scales.template check_accessible<Exec>(op, name);
+    bool const fits = packed ? a.extent[2] >= 1 : a.extent[2] == tiles;
+    if ((a.extent[0] != 1 && a.extent[0] != batch) || (a.extent[1] != 1 && a.extent[1] != heads) || !fits)
+      throw Error(ErrorCode::extent, std::string(op) + ": " + name + " " + shape(a) + " is not (" +
+                                         std::to_string(batch) + " or 1, " + std::to_string(heads) + " or 1, " +
+                                         (packed ? "tiles" : std::to_string(tiles)) + ") for tiles of " +
+                                         std::to_string(keys) + " keys; " + operands);
+    check_data(op, name, a);
+    p.key_scales.tiles = static_cast<int>(std::min<std::int64_t>(a.extent[2], INT_MAX));
+    return {a.data, a.extent[0] > 1 ? a.stride[0] : 0, a.extent[1] > 1 ? a.stride[1] : 0, a.stride[2]};
+  };
+  p.key_scales.keys = static_cast<int>(keys);
+  p.key_scales.k = take("k_tile_scale", options.k_tile_scale);
+  int const of_k = p.key_scales.tiles;
+  p.key_scales.v = take("v_tile_scale", options.v_tile_scale);
+  check_value(!options.k_tile_scale || !options.v_tile_scale || of_k == p.key_scales.tiles, op,
+              "options.k_tile_scale and v_tile_scale have different numbers of tiles");
+}
+
 template <class Exec>
 void take_sinks(AttentionProblem& p, AttentionOptions const& options, std::string const& operands) {
   constexpr char const* op = "tessera::attention";
@@ -236,6 +268,8 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
   check_apart("q_scale", options.q_scale);
   check_apart("k_scale", options.k_scale);
   check_apart("v_scale", options.v_scale);
+  check_apart("k_tile_scale", options.k_tile_scale);
+  check_apart("v_tile_scale", options.v_tile_scale);
   check_apart("sinks", options.sinks);
   if (options.sinks) take_sinks<Exec>(p, options, operands);
   if (options.query_starts || options.key_starts) take_sequences<Exec>(p, options, operands);
@@ -250,6 +284,7 @@ AttentionProblem attention_problem(O const& o_view, Q const& q_view, K const& k_
     check_no_overlap(op, "O", o, "block_table", options.block_table.array());
     if (lse) check_no_overlap(op, "lse", lse.array(), "block_table", options.block_table.array());
   }
+  if (options.k_tile_scale || options.v_tile_scale) take_key_scales<Exec>(p, options, operands);
   return p;
 }
 
@@ -386,9 +421,10 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 /// Q (B, H, S_q, d), K (B, H_kv, S_k, d), V (B, H_kv, S_k, d_v), O (B, H, S_q, d_v), or with the sequence before the
 /// heads (options.layout); any strides; d and d_v up to 256; H a multiple of H_kv, whose heads serve H / H_kv query
 /// heads each. Elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t with fp32 accumulation, or double on a CPU; O may
-/// have another type. options.q_scale, k_scale and v_scale are what the elements of a head are times. Neither scores
-/// nor weights are stored: beside O, only what the caller asks for in options.lse is written. Runs asynchronously on
-/// `exec`, without fence or allocation.
+/// have another type. options.q_scale, k_scale and v_scale are what the elements of a head are times,
+/// options.k_tile_scale and v_tile_scale those of some keys one behind the other. Neither scores nor weights are
+/// stored: beside O, only what the caller asks for in options.lse is written. Runs asynchronously on `exec`, without
+/// fence or allocation.
 ///
 /// Keys may lie in pages (options.block_table): K (pages, H_kv, page size, d), V (pages, H_kv, page size, d_v).
 ///
@@ -403,12 +439,11 @@ std::size_t attention_workspace_size(Exec const& exec, O const& o, Q const& q, K
 /// @throws Error{extent} extents do not fit, those of scales either, or d or d_v over 256; {overlap} O or lse shares
 /// memory with another
 ///   operand or with itself;
-///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, options.dropout.p
-///   is not in [0, 1], an option's
-///   memory is out of reach, options.splits is negative, starts of sequences decrease or leave the rows (host execution
-///   spaces), options.block_table comes without options.key_lengths or with packed sequences, options.splits is more
-///   than 1 with packed sequences, options.check_pages has found a page that does not exist, or a mask's table is for
-///   other tiles; {workspace}
+///   {null_data} an operand has elements and no data; {value} the scale is not finite and positive, options.scale_keys
+///   is not positive, options.dropout.p is not in [0, 1], an option's memory is out of reach, options.splits is
+///   negative, starts of sequences decrease or leave the rows (host execution spaces), options.block_table comes
+///   without options.key_lengths or with packed sequences, options.splits is more than 1 with packed sequences,
+///   options.check_pages has found a page that does not exist, or a mask's table is for other tiles; {workspace}
 ///   options.workspace is not aligned or null, or too small for options.splits; {unsupported} the asked algorithm
 ///   cannot run and options.allow_fallback is false, or dropout is wanted with a score or mask of the caller's own and
 ///   without score::with_dropout()

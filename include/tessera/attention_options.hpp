@@ -48,6 +48,11 @@ struct AttentionOptions {
   /// Elements of Q, K and V are these times what is stored, as operands of 8 bits have it: (B, H) for Q, (B, H_kv) for
   /// K and V, of packed sequences their number in the place of B; an extent of 1 serves all. Of Q and K positive.
   ViewRef<float const, 2> q_scale = {}, k_scale = {}, v_scale = {};
+  /// And times these, as quantisation by parts has it: (B, H_kv, tiles of `scale_keys` keys), B and H_kv as above, so
+  /// that key j of a sequence has the scales of tile j / scale_keys; in pages, too. Packed sequences with more keys
+  /// than the tiles have the last tile's for those. Positive, those of V within a factor of 2^64 of each other.
+  ViewRef<float const, 3> k_tile_scale = {}, v_tile_scale = {};
+  std::int64_t scale_keys = 128;
   bool allow_tf32 = false;  ///< tensor cores may multiply fp32 operands, rounded to tf32 (10 bits of fraction)
   /// A logit of each query head, (H), that has a weight in the softmax and no value: exp(sink) is one more summand of
   /// every denominator, so that weights may sum to less than 1 (as in gpt-oss; Xiao et al. 2024). It is as it is,
@@ -64,7 +69,7 @@ struct AttentionOptions {
   /// the machine suggest and the workspace holds. The result does not depend on which team is done first.
   int splits = 0;
   /// attention_workspace_size() bytes in the memory of the execution space, aligned to 16; without, keys are not split,
-  /// and e4m3 and fp32 operands not taken by the Hopper pipeline, which arranges V there.
+  /// and 8-bit and fp32 operands not taken by the Hopper pipeline, which arranges V there.
   /// Not to be touched before the attention is done.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;

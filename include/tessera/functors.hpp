@@ -58,22 +58,22 @@ using RealOf = decltype(real(std::declval<T>()));
 /// x times a factor s(x) that vanishes faster than x grows: 0, not NaN, at infinity.
 template <class T>
 KOKKOS_INLINE_FUNCTION T damped(T x, T s) {
-  return s == T(0) ? s : x * s;
+  return chosen(s == T(0), s, x * s);
 }
 
 /// 1 / (1 + exp(-x)) without overflow and with an accurate left tail.
 template <class T>
 KOKKOS_INLINE_FUNCTION T logistic(T x) {
-  T const e = Kokkos::exp(-Kokkos::abs(x));
+  T const e = exp_below(-Kokkos::abs(x));
   T const r = T(1) / (T(1) + e);
-  return x < T(0) ? e * r : r;
+  return chosen(x < T(0), e * r, r);
 }
 
 /// e^x - 1 for x <= 0, within 1.1 units in the last place: e^x - 1 = 2^n (e^r - 1) + (2^n - 1) with r = x - n ln 2, a
 /// polynomial for e^r - 1. Without branches.
 KOKKOS_INLINE_FUNCTION float expm1_below(float x) {
-  constexpr float magic = 12582912.0f;      // 1.5 2^23: a sum with it has no fraction bits
-  float const v = x < -30.0f ? -30.0f : x;  // -1 from -17 on; NaN stays
+  constexpr float magic = 12582912.0f;            // 1.5 2^23: a sum with it has no fraction bits
+  float const v = chosen(x < -30.0f, -30.0f, x);  // -1 from -17 on; NaN stays
   float const shifted = v * 1.44269504f + magic;
   float const r = (shifted - magic) * -0.693147181f + v;
   float p = 1.38825190e-3f;  // (e^r - 1 - r) / r^2 within 2^-26 of e^r - 1
@@ -105,7 +105,7 @@ KOKKOS_INLINE_FUNCTION void normal_products(float (&x)[N]) {
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) f(i);
   };
-  each([&](int i) { z[i] = Kokkos::abs(x[i]) > 13.19f ? 0.0f : Kokkos::abs(x[i]); });
+  each([&](int i) { z[i] = chosen(Kokkos::abs(x[i]) > 13.19f, 0.0f, Kokkos::abs(x[i])); });
   each([&](int i) { square[i] = z[i] * z[i]; });
   each([&](int i) { q[i] = z[i] + 7.0502677f; });
   each([&](int i) { shifted[i] = Kokkos::fma(square[i], -c, magic); });
@@ -213,14 +213,14 @@ struct subtract {
 struct min {
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return detail::chosen(a < b || a != a, a, b);
   }
 };
 /// The larger of a and b; NaN when one of them is.
 struct max {
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return detail::chosen(a > b || a != a, a, b);
   }
 };
 /// factor * x
@@ -266,8 +266,8 @@ struct clamp {
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
     auto const v = detail::real(x);
     using R = detail::RealOf<T>;
-    R const raised = v < static_cast<R>(low) ? static_cast<R>(low) : v;
-    return raised > static_cast<R>(high) ? static_cast<R>(high) : raised;
+    R const raised = detail::chosen(v < static_cast<R>(low), static_cast<R>(low), v);
+    return detail::chosen(raised > static_cast<R>(high), static_cast<R>(high), raised);
   }
 };
 
@@ -311,7 +311,10 @@ struct cos {
 struct tanh {
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
-    return Kokkos::tanh(detail::real(x));
+    if constexpr (std::is_same_v<detail::RealOf<T>, float>)
+      return detail::hyperbolic_tangent(detail::real(x));
+    else
+      return Kokkos::tanh(detail::real(x));
   }
 };
 /// square root; NaN below 0
@@ -335,7 +338,7 @@ struct rsqrt {
 struct relu {
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr T operator()(T x) const {
-    return x < T(0) ? T(0) : x;
+    return detail::chosen(x < T(0), T(0), x);
   }
 };
 /// x for x > 0, else alpha (e^x - 1); fp32 without branches
@@ -347,7 +350,7 @@ struct elu {
     R const v = detail::real(x);
     if constexpr (std::is_same_v<R, float>) {
       float const below = static_cast<float>(alpha) * detail::expm1_below(v);
-      return v > 0.0f ? v : below;
+      return detail::chosen(v > 0.0f, v, below);
     } else {
       return v > R(0) ? v : static_cast<R>(alpha) * Kokkos::expm1(v);
     }

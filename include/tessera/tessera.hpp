@@ -8,6 +8,7 @@
 
 #include <tessera/arg_reduce.hpp>
 #include <tessera/attention.hpp>
+#include <tessera/attention_backward.hpp>
 #include <tessera/attention_merge.hpp>
 #include <tessera/cast.hpp>
 #include <tessera/cross_entropy.hpp>

@@ -54,14 +54,15 @@ struct Operands {
     return o;
   }
   /// With as much workspace as is asked for.
-  void attend(AttentionOptions options) const {
+  template <class Score = score::Identity>
+  void attend(AttentionOptions options, Score const& score = {}) const {
     auto const own = this->options();
     options.lse = own.lse;
     options.lse_fp64 = own.lse_fp64;
-    ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, ov, qv, kv, vv, options));
+    ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, ov, qv, kv, vv, options, score));
     if (workspace.size() > 0) options.workspace = workspace.data();
     options.workspace_bytes = workspace.size();
-    attention(Exec{}, ov, qv, kv, vv, options);
+    attention(Exec{}, ov, qv, kv, vv, options, score);
   }
   double scale() const { return 1 / std::sqrt(double(z.d)); }
   template <class Visible, class Score>

@@ -4,6 +4,7 @@
 #define TESSERA_TESTS_PAGED_HPP
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <tessera/attention_options.hpp>
@@ -35,8 +36,11 @@ struct PagedKeys {
   ViewOf<Exec, int*> lengths;
 
   PagedKeys(AttentionShape z, int page, std::vector<int> const& of_entries, AttentionLayout layout)
-      : kh(uniform<T>(std::size_t(z.batch) * z.kv_heads * z.keys * z.d, 1, -2, 2)),
-        vh(uniform<T>(std::size_t(z.batch) * z.kv_heads * z.keys * z.d_v, 2)) {
+      : PagedKeys(z, page, of_entries, layout, uniform<T>(std::size_t(z.batch) * z.kv_heads * z.keys * z.d, 1, -2, 2),
+                  uniform<T>(std::size_t(z.batch) * z.kv_heads * z.keys * z.d_v, 2)) {}
+  PagedKeys(AttentionShape z, int page, std::vector<int> const& of_entries, AttentionLayout layout, std::vector<T> keys,
+            std::vector<T> their_values)
+      : kh(std::move(keys)), vh(std::move(their_values)) {
     int const columns = (z.keys + page - 1) / page, pages = z.batch * columns + 3;
     int step = 7;  // without a common factor, all pages differ
     while (std::gcd(step, pages) > 1) ++step;

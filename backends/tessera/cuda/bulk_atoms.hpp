@@ -34,8 +34,10 @@ struct Atoms : Sizes {
   using RowOrder = bulk::RowOrder<sizeof(Element)>;
   /// Rows inside an operand but past a limit of the caller's are copied as they are: Math::clear_rows() is for them.
   static constexpr bool clips_rows = rows_contiguous;
+  /// What weights are rounded to: e5m2 would leave them two bits, and the tensor cores take a factor of each kind.
+  using Weight = std::conditional_t<std::is_same_v<Element, e5m2_t>, e4m3_t, Element>;
   /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
-  static constexpr int weight_exponent = sizeof(Element) == 1 ? 8 : 0;
+  static constexpr int weight_exponent = sizeof(Weight) == 1 ? 8 : 0;
   /// Weights have the exponents of fp32.
   static constexpr bool wide_weights = std::is_same_v<Element, bf16_t>;
 
@@ -72,6 +74,13 @@ struct Atoms : Sizes {
   };
   template <int K, int N>
   struct RightTransposed : std::conditional_t<rows_contiguous, Lined<N, K, true>, Lined<K, N>> {};  // (K,N)
+  /// Factors of products along either index: the tensor cores read 16 bits both ways.
+  template <int R, int C>
+  struct LeftEither : Left<R, C> {};  // (R,C)
+  template <int R, int C>
+  struct RightEither : Lined<R, C> {  // (R,C)
+    static constexpr bool left = false;
+  };
 
   template <class Tile>
   static Source source(MatrixStack const& m, int teams_together = 1) {
@@ -105,6 +114,13 @@ struct Atoms : Sizes {
       if (t.staged && boxes.shorter > 0) t.shorter = tensor_map(m, 64, boxes.line);
     }
     return t;
+  }
+
+  /// Of a matrix of fp32 that satisfies bulk_copyable(), to add to.
+  template <class Accumulator>
+  static Target sum_target(MatrixStack const& m) {
+    static_assert(store_boxes_of<Accumulator>(sizeof(float)).shorter == 0);
+    return {tensor_map(m, 64, line_bytes, CU_TENSOR_MAP_DATA_TYPE_FLOAT32), {}, m, true, 1};
   }
 
   /// Boxes that the columns of a consumer fill, side by side: first those with lines of 128 bytes, then those with
@@ -146,6 +162,15 @@ struct Atoms : Sizes {
     static constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // of the tensor cores along K
     std::uint32_t r[steps][4];
     __device__ __forceinline__ explicit Rounded(Math&) {}
+  };
+
+  /// What the consumers share of a rounded (M, N) accumulator, in a box of each one's stage for the store.
+  template <int M, int N>
+  struct Shared {
+    static constexpr std::size_t scratch_bytes = 0;
+    static_assert(Sizes::store_boxes > 2 && N == 64 && M == 64 * consumers);
+    static constexpr int box = Sizes::store_boxes - 1;  // stores use the others
+    __device__ __forceinline__ explicit Shared(Math&) {}
   };
 
   template <int M, int N, class Of>
@@ -198,6 +223,12 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to, std::int64_t) const {
       (*this)(source, plane, row, col, to);
+    }
+    /// Numbers side by side, from an address that is a multiple of 16 bytes.
+    template <int N>
+    __device__ __forceinline__ void values(Compute const* from, Compute (&to)[N]) const {
+      static_assert(N * sizeof(Compute) % 16 == 0);
+      ptx::bulk_load(to, from, sizeof(to), full);
     }
     /// A box a page: pages are of whole groups of eight lines, and divide a tile or are divided by it.
     template <class Tile>
@@ -274,6 +305,58 @@ struct Atoms : Sizes {
                      factor<Sizes::right_across>(b, right, k), add || k > 0);
       ptx::wgmma_commit();
     }
+    template <int M, int N, int K>
+    __device__ __forceinline__ void multiply(Left<M, K> const& a, RightEither<N, K> const& b, Accumulator<M, N>& acc,
+                                             bool add) const {
+      int const left = row<M, N>(), right = col<M, N>();
+      pin(acc);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < K / 16; ++k)
+        ptx::wgmma(Factor<Element>{}, Factor<Element>{}, ptx::Across<false, false>{}, acc.r[0],
+                   factor<false>(a, left, k), factor<false>(b, right, k), add || k > 0);
+      ptx::wgmma_commit();
+    }
+    /// Across: the rows of b are contracted.
+    template <int M, int N, int K>
+    __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightEither<K, N> const& b, Accumulator<M, N>& acc,
+                                             bool add) const {
+      pin(acc);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < Rounded<M, K>::steps; ++k)
+        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], factor<true>(b, 0, k), add || k > 0);
+      ptx::wgmma_commit();
+    }
+    /// acc = (what is shared)^T b: the rows of both are contracted, and the consumers have columns of their own.
+    template <int M, int N, int P>
+    __device__ __forceinline__ void multiply(Shared<M, N> const&, LeftEither<M, P> const& b,
+                                             Accumulator<N, P>& acc) const {
+      pin(acc);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < M / 16; ++k) {
+        std::uint32_t const lines = ptx::shared_address(staging[k / 4][Shared<M, N>::box]);
+        ptx::wgmma(Factor<Element>{}, Factor<Element>{}, ptx::Across<true, true>{}, acc.r[0],
+                   ptx::wgmma_descriptor(lines, 64 * line_bytes, k % 4 * (16 * line_bytes / 16)),
+                   factor<true>(b, col<N, P>(), k), k > 0);
+      }
+      ptx::wgmma_commit();
+    }
+    /// Each consumer's rows of a rounded accumulator, for all of them. What was shared before has been used.
+    template <int M, int N>
+    __device__ __forceinline__ void share(Rounded<M, N> const& from, Shared<M, N> const&) const {
+      meet();
+      int const lane = ptx::lane(), line = warp * 16 + lane % 16;
+      std::uint32_t const to = ptx::shared_address(staging[group][Shared<M, N>::box]) + line * line_bytes;
+#pragma unroll
+      for (int j = 0; j < Rounded<M, N>::steps; ++j)
+        ptx::store_matrix_x4(to + (((j * 2 + lane / 16) ^ line % 8) << 4), from.r[j]);
+      ptx::async_proxy_fence();
+      meet();
+    }
+    /// The consumers wait for each other.
+    __device__ __forceinline__ void meet() const { ptx::named_sync(7, consumers * warpgroup); }
     /// With the P columns of b from `col` on.
     template <int M, int N, int P, int K>
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
@@ -285,7 +368,7 @@ struct Atoms : Sizes {
       for (int k = 0; k < Rounded<M, K>::steps; ++k) {
         std::uint64_t const right = rows_contiguous ? factor<false>(b, col, k)  // 16 rows are 2048 bytes
                                                     : ptx::wgmma_descriptor(ptx::shared_address(b.v), K * 128, k * 128);
-        ptx::wgmma(Factor<Element>{}, acc.r[0], a.r[k], right, add || k > 0);
+        ptx::wgmma(Factor<Weight>{}, Factor<RightElement>{}, acc.r[0], a.r[k], right, add || k > 0);
       }
       ptx::wgmma_commit();
     }
@@ -293,11 +376,29 @@ struct Atoms : Sizes {
     /// writes once more do no harm.
     template <int K, int N>
     __device__ __forceinline__ void clear_rows(RightTransposed<K, N> const& tile, int first) const {
-      constexpr int packs = line_bytes / static_cast<int>(sizeof(uint4));
       if (first >= K) return;
       auto& boxes = const_cast<RightTransposed<K, N>&>(tile).v;  // a stage is a consumer's until it is given back
-      for (auto& box : boxes)
-        for (int i = first * packs + thread; i < K * packs; i += warpgroup) reinterpret_cast<uint4*>(box)[i] = {};
+      if constexpr (rows_contiguous) {
+        constexpr int rows = 16 / static_cast<int>(sizeof(Element)), group = RowOrder::rows;  // of a pack; that mix
+        for (int i = first / group * (group / rows) * N + thread; i < K / rows * N; i += warpgroup) {
+          int const l = i % N, pack = i / N, begin = pack * rows / group * group;
+          Element* const to = reinterpret_cast<Element*>(boxes[pack / 8][l] + (pack % 8 ^ l % 8) * 16);
+          if (begin >= first)
+            *reinterpret_cast<uint4*>(to) = {};
+          else
+            for (int k = 0; k < rows; ++k)
+              if (begin + RowOrder::row(pack * rows % group + k) >= first) to[k] = Element(0.0f);
+        }
+      } else {
+        clear_lines(boxes, first);
+      }
+      ptx::async_proxy_fence();
+      ptx::named_sync(4 + group, warpgroup);
+    }
+    template <int K, int N>
+    __device__ __forceinline__ void clear_rows(LeftEither<K, N> const& tile, int first) const {
+      if (first >= K) return;
+      clear_lines(const_cast<LeftEither<K, N>&>(tile).v, first);
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
     }
@@ -400,6 +501,30 @@ struct Atoms : Sizes {
         }
       }
       ptx::named_sync(4 + group, warpgroup);
+    }
+    /// f(element, its column's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N],
+                                                         F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
+        float2 const pair = *reinterpret_cast<float2 const*>(cols + col<M, N>(i));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(acc.r[0][i + e], e % 2 ? pair.y : pair.x);
+      }
+    }
+    /// f(element of one, element of the other, its column's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    Compute const (&cols)[N], F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
+        float2 const pair = *reinterpret_cast<float2 const*>(cols + col<M, N>(i));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(acc.r[0][i + e], other.r[0][i + e], e % 2 ? pair.y : pair.x);
+      }
     }
     /// f(element, its neighbour, row, column): the column is even
     template <int M, int N, class F>
@@ -543,7 +668,7 @@ struct Atoms : Sizes {
 #pragma unroll
         for (int i = 0; i < K / 8; ++i) {  // rows in turns, 16 columns each two
           int const at = i / 2 * 8 + i % 2 * 2;
-          to.r[i / 4][i % 4] = ptx::narrow_four(Factor<Element>{}, x[at], x[at + 1], x[at + 4], x[at + 5]);
+          to.r[i / 4][i % 4] = ptx::narrow_four(Factor<Weight>{}, x[at], x[at + 1], x[at + 4], x[at + 5]);
         }
       } else if constexpr (sizeof(Element) == 4) {
 #pragma unroll
@@ -586,6 +711,13 @@ struct Atoms : Sizes {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
+    /// Elements inside the target's matrix, of the accumulator's type, grow by acc's: in memory, in no particular
+    /// order.
+    template <int M, int N>
+    __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                           std::int64_t row0, std::int64_t col0) const {
+      store_bulk<Compute, true>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+    }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
     template <int M, int N, class F>
     __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
@@ -606,6 +738,12 @@ struct Atoms : Sizes {
     }
 
    private:
+    template <int Boxes, int Lines>
+    __device__ __forceinline__ void clear_lines(unsigned char (&boxes)[Boxes][Lines][line_bytes], int first) const {
+      constexpr int packs = line_bytes / static_cast<int>(sizeof(uint4));
+      for (auto& box : boxes)
+        for (int i = first * packs + thread; i < Lines * packs; i += warpgroup) reinterpret_cast<uint4*>(box)[i] = {};
+    }
     template <class Acc>
     __device__ __forceinline__ static void pin(Acc& acc) {
 #pragma unroll
@@ -693,7 +831,7 @@ struct Atoms : Sizes {
       }
     }
     /// A box or two at a time, then a bulk store that runs on under the next tile's products.
-    template <class T, int M, int N>
+    template <class T, bool Adds = false, int M, int N>
     __device__ __forceinline__ void store_bulk(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                                int row0, int col0) const {
       constexpr int size = static_cast<int>(sizeof(T)), width = line_bytes / size;
@@ -705,16 +843,16 @@ struct Atoms : Sizes {
       unroll<Accumulator<M, N>::blocks>([&](auto block) {
         unroll<(whole + most - 1) / most>([&](auto pass) {
           constexpr int first = pass * most, count = whole - first < most ? whole - first : most;
-          send_boxes<T, line_bytes, count>(acc.r[block] + first * width / 2, target.whole, plane, row0 + block * 64,
-                                           col0 + first * width);
+          send_boxes<T, line_bytes, count, Adds>(acc.r[block] + first * width / 2, target.whole, plane,
+                                                 row0 + block * 64, col0 + first * width);
         });
         if constexpr (shorter > 0)
-          send_boxes<T, line, shorter>(acc.r[block] + whole * width / 2, target.shorter, plane, row0 + block * 64,
-                                       col0 + whole * width);
+          send_boxes<T, line, shorter, Adds>(acc.r[block] + whole * width / 2, target.shorter, plane, row0 + block * 64,
+                                             col0 + whole * width);
       });
     }
     /// 64 rows of Count swizzled boxes side by side, when those before have been read.
-    template <class T, int Line, int Count>
+    template <class T, int Line, int Count, bool Adds>
     __device__ __forceinline__ void send_boxes(Compute const* r, CUtensorMap const& map, Plane plane, int row,
                                                int col) const {
       constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
@@ -729,9 +867,13 @@ struct Atoms : Sizes {
       ptx::named_sync(4 + group, warpgroup);
       if (first) {
 #pragma unroll
-        for (int b = 0; b < Count; ++b)
-          ptx::bulk_store_4d(&map, memory + b * box, col + b * width, row, static_cast<int>(plane.inner),
-                             static_cast<int>(plane.outer));
+        for (int b = 0; b < Count; ++b) {
+          int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
+          if constexpr (Adds)
+            ptx::bulk_add_4d(&map, memory + b * box, col + b * width, row, inner, outer);
+          else
+            ptx::bulk_store_4d(&map, memory + b * box, col + b * width, row, inner, outer);
+        }
         ptx::bulk_commit();
       }
     }

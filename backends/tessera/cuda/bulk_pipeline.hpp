@@ -40,6 +40,8 @@ template <class Stage, class Kernel>
 KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
   if constexpr (requires { kernel.stage_bytes; })
     return static_cast<std::uint32_t>(kernel.stage_bytes);
+  else if constexpr (requires { Stage::bytes; })  // without what aligns the next stage
+    return Stage::bytes;
   else
     return sizeof(Stage);
 }

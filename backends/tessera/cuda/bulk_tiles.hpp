@@ -66,7 +66,7 @@ __device__ __forceinline__ std::uint64_t factor(Tile const& tile, int first, int
   std::uint32_t const address = ptx::shared_address(tile.v);
   if constexpr (IsAcross)  // a step is 16 lines
     return ptx::wgmma_descriptor(address + first / Tile::line * (Tile::lines * line_bytes), Tile::lines * line_bytes,
-                                 k * (16 * line_bytes / 16));
+                                 k * (16 * line_bytes / 16) + first % Tile::line * (line_bytes / Tile::line) / 16);
   else
     return ptx::wgmma_descriptor(address + (k / 4 * Tile::lines + first) * line_bytes, 16, k % 4 * 2);
 }

@@ -137,6 +137,13 @@ __device__ __forceinline__ void bulk_load_4d(void* to, CUtensorMap const* map, s
       "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
+/// Bytes side by side, a multiple of 16 from such an address.
+__device__ __forceinline__ void bulk_load(void* to, void const* from, std::uint32_t bytes, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
 /// The same into the same places of all teams of the cluster that `teams` names, bit by bit; each one's barrier at the
 /// place of `barrier` learns of its bytes.
 __device__ __forceinline__ void bulk_load_4d_multicast(void* to, CUtensorMap const* map, std::uint64_t* barrier,
@@ -152,6 +159,13 @@ __device__ __forceinline__ void bulk_store_4d(CUtensorMap const* map, void const
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                : "memory");
+}
+/// Numbers grow by those in shared memory.
+__device__ __forceinline__ void bulk_add_4d(CUtensorMap const* map, void const* from, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+      "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
 }
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Every store of this thread has read its source: shared memory may be written again.

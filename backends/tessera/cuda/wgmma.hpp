@@ -118,24 +118,26 @@ TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, Tf32, Tf32, "k8.f32.tf32
 TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E4m3, E4m3, "k32.f32.e4m3.e4m3", float, ", 1, 1")
 TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E4m3, E5m2, "k32.f32.e4m3.e5m2", float, ", 1, 1")
 TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E5m2, E4m3, "k32.f32.e5m2.e4m3", float, ", 1, 1")
+TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_FLOAT, E5m2, E5m2, "k32.f32.e5m2.e5m2", float, ", 1, 1")
 TESSERA_WGMMA_SIZES(TESSERA_WGMMA_ALONG, TESSERA_INT, Int8, Int8, "k32.s32.s8.s8", int, "")
 
 // A from registers, B from shared memory: of 16 bits with N contiguous, else with K.
-#define TESSERA_WGMMA_REGISTERS(LEFT, TYPES, TAIL, COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                   \
-  __device__ __forceinline__ void wgmma(LEFT, float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) { \
+#define TESSERA_WGMMA_REGISTERS(LEFT, RIGHT, TYPES, TAIL, COUNT, N, NAMES, REGISTERS, A0, A1, A2, A3, B, ADD)                   \
+  __device__ __forceinline__ void wgmma(LEFT, RIGHT, float (&d)[COUNT], std::uint32_t const (&a)[4], std::uint64_t b, int add) { \
     asm volatile(TESSERA_WGMMA_TEXT(N, TYPES, NAMES, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B, ADD, TAIL)                  \
                  : REGISTERS                                                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                       \
   }
-#define TESSERA_WGMMA_REGISTERS_SIZES(LEFT, TYPES, TAIL) \
-  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, TAIL, 16, "32", TESSERA_NAMES_16, TESSERA_REGISTERS_16(TESSERA_FLOAT, d), "%16", "%17", "%18", "%19", "%20", "%21") \
-  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, TAIL, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(TESSERA_FLOAT, d, 0), "%32", "%33", "%34", "%35", "%36", "%37") \
-  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, TAIL, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSERA_FLOAT, d, 0), "%64", "%65", "%66", "%67", "%68", "%69") \
-  TESSERA_WGMMA_REGISTERS(LEFT, TYPES, TAIL, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(TESSERA_FLOAT, d), "%128", "%129", "%130", "%131", "%132", "%133")
-TESSERA_WGMMA_REGISTERS_SIZES(Bf16, "k16.f32.bf16.bf16", ", 1, 1, 1")
-TESSERA_WGMMA_REGISTERS_SIZES(Fp16, "k16.f32.f16.f16", ", 1, 1, 1")
-TESSERA_WGMMA_REGISTERS_SIZES(Tf32, "k8.f32.tf32.tf32", ", 1, 1")
-TESSERA_WGMMA_REGISTERS_SIZES(E4m3, "k32.f32.e4m3.e4m3", ", 1, 1")
+#define TESSERA_WGMMA_REGISTERS_SIZES(LEFT, RIGHT, TYPES, TAIL) \
+  TESSERA_WGMMA_REGISTERS(LEFT, RIGHT, TYPES, TAIL, 16, "32", TESSERA_NAMES_16, TESSERA_REGISTERS_16(TESSERA_FLOAT, d), "%16", "%17", "%18", "%19", "%20", "%21") \
+  TESSERA_WGMMA_REGISTERS(LEFT, RIGHT, TYPES, TAIL, 32, "64", TESSERA_NAMES_32, TESSERA_REGISTERS_32(TESSERA_FLOAT, d, 0), "%32", "%33", "%34", "%35", "%36", "%37") \
+  TESSERA_WGMMA_REGISTERS(LEFT, RIGHT, TYPES, TAIL, 64, "128", TESSERA_NAMES_64, TESSERA_REGISTERS_64(TESSERA_FLOAT, d, 0), "%64", "%65", "%66", "%67", "%68", "%69") \
+  TESSERA_WGMMA_REGISTERS(LEFT, RIGHT, TYPES, TAIL, 128, "256", TESSERA_NAMES_128, TESSERA_REGISTERS_128(TESSERA_FLOAT, d), "%128", "%129", "%130", "%131", "%132", "%133")
+TESSERA_WGMMA_REGISTERS_SIZES(Bf16, Bf16, "k16.f32.bf16.bf16", ", 1, 1, 1")
+TESSERA_WGMMA_REGISTERS_SIZES(Fp16, Fp16, "k16.f32.f16.f16", ", 1, 1, 1")
+TESSERA_WGMMA_REGISTERS_SIZES(Tf32, Tf32, "k8.f32.tf32.tf32", ", 1, 1")
+TESSERA_WGMMA_REGISTERS_SIZES(E4m3, E4m3, "k32.f32.e4m3.e4m3", ", 1, 1")
+TESSERA_WGMMA_REGISTERS_SIZES(E4m3, E5m2, "k32.f32.e4m3.e5m2", ", 1, 1")
 // clang-format on
 
 #undef TESSERA_WGMMA_TEXT

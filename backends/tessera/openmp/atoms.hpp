@@ -9,9 +9,11 @@
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
 #include <tessera/openmp/panels.hpp>
 #include <tessera/portable/atoms.hpp>
+#include <tessera/vector_units.hpp>
 
 // Atoms for one core: tiles are packed into panels that the micro-kernel streams through, accumulators live in team
 // scratch. Layouts are absorbed by the packing. They serve every host execution space; a team is one thread.
@@ -24,7 +26,7 @@ constexpr int panels(int extent, int width) { return (extent + width - 1) / widt
 /// 2^x by Cody and Waite's reduction and a degree-6 polynomial (Taylor of 2^f on [-1/2, 1/2]); relative error below
 /// 2e-7 where the result is normal, 0 below 2^-126. No branch, so that loops over it vectorise.
 inline float exp2_vectorised(float x) {
-  float const bounded = x < -127.f ? -127.f : (x > 128.f ? 128.f : x);
+  float const bounded = chosen(x < -127.f, -127.f, chosen(x > 128.f, 128.f, x));
   float const shifted = bounded + 12582912.f;  // 1.5 * 2^23: the integer nearest to x ends in the last bits
   float const f = bounded - (shifted - 12582912.f);
   float p = 1.5403530e-4f;
@@ -37,8 +39,7 @@ inline float exp2_vectorised(float x) {
   std::int32_t const n = Kokkos::bit_cast<std::int32_t>(shifted) - 0x4B400000;
   // Two factors, because 2^128 and 2^-127 are no normal numbers though their neighbours' results are.
   float const y = p * Kokkos::bit_cast<float>((127 + n / 2) << 23) * Kokkos::bit_cast<float>((127 + n - n / 2) << 23);
-  float const small = x < -126.f ? 0.f : y;
-  return x != x ? x : small;
+  return chosen(x != x, x, chosen(x < -126.f, 0.f, y));
 }
 
 /// bf16 and int8 as micro-kernels for words have them.
@@ -108,6 +109,15 @@ struct Atoms : Sizes {
   struct Right : InputPanels<N, K, NR> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Panels<N, K, NR> {};  // (K,N)
+
+  /// Factors of products along either index: those that are multiplied along both are packed for both.
+  template <int R, int C>
+  struct LeftEither : Left<R, C> {};  // (R,C)
+  template <int R, int C>
+  struct RightEither {  // (R,C)
+    Right<R, C> along;
+    RightTransposed<R, C> across;
+  };
 
   /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel where it tells.
   static char const* instructions() {
@@ -179,6 +189,22 @@ struct Atoms : Sizes {
       MatrixStack t = m.transposed();
       t.cols = std::min(row_end, m.rows);
       pack<N, K, NR>(t, p, col, row, t.rows, to);
+    }
+    template <int R, int C>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, RightEither<R, C>& to) const {
+      (*this)(m, p, row, col, to, m.rows);
+    }
+    /// Of a tile that ends at row_end.
+    template <int R, int C>
+    void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, RightEither<R, C>& to,
+                    std::int64_t row_end) const {
+      (*this)(m, p, row, col, to.along, row_end);
+      (*this)(m, p, row, col, to.across, row_end);
+    }
+    /// Numbers side by side.
+    template <int N>
+    void values(Compute const* from, Compute (&to)[N]) const {
+      std::copy(from, from + N, to);
     }
     /// Row by row: a panel has rows of several pages.
     template <int N, int K>
@@ -296,8 +322,19 @@ struct Atoms : Sizes {
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
       product(*a.tile, b, acc, add);
     }
+    template <int M, int N, int K>
+    void multiply(Left<M, K> const& a, RightEither<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
+      product(a, b.along, acc, add);
+    }
+    /// Across: the rows of b are contracted.
+    template <int M, int N, int K>
+    void multiply(Rounded<M, K> const& a, RightEither<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
+      product(*a.tile, b.across, acc, add);
+    }
     template <int, class Acc>
     void wait_all_but(Acc&) const {}
+    template <int, class Acc>
+    void wait_for(Acc&) const {}
     template <class Acc>
     bool join(Acc&) const {
       return true;  // a tile has one team
@@ -315,9 +352,7 @@ struct Atoms : Sizes {
     }
     template <int M, int N, class F>
     void for_each(Accumulator<M, N>& acc, F const& f) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int c = 0; c < n; ++c) f(row[c], i, col + c);
-      });
+      on_panels<elements<F>>(acc, f);
     }
     template <int M, int N, class Words>
     Words words(bool, Words const& of) const {
@@ -341,9 +376,29 @@ struct Atoms : Sizes {
     }
     template <int M, int N, class F>
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
+      on_panels<elements_with<F>>(acc, rows.v, f);
+    }
+    template <int M, int N, class F>
+    void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int, int col, int n) {
+        for (int c = 0; c < n; ++c) f(row[c], cols[col + c]);
+      });
+    }
+    template <int M, int N, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, Compute const (&cols)[N],
+                         F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
+        for (int c = 0; c < n; ++c) f(row[c], others[c], cols[col + c]);
+      });
+    }
+    template <int M, int N, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, RowValues<M> const& rows,
+                         F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
         Compute const value = rows.v[i];
-        for (int c = 0; c < n; ++c) f(row[c], value);
+        for (int c = 0; c < n; ++c) f(row[c], others[c], value);
       });
     }
     template <class F, int M, class... Rows>
@@ -370,19 +425,11 @@ struct Atoms : Sizes {
     }
     template <int M, int N>
     void row_max(Accumulator<M, N>& acc, RowValues<M>& rows) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
-        Compute m = rows.v[i];
-        for (int c = 0; c < n; ++c) m = row[c] > m ? row[c] : m;
-        rows.v[i] = m;
-      });
+      on_panels<maxima>(acc, rows.v);
     }
     template <int M, int N>
     void row_add_partial(Accumulator<M, N>& acc, RowValues<M>& rows) const {
-      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
-        Compute sum = 0;
-        for (int c = 0; c < n; ++c) sum += row[c];
-        rows.v[i] += sum;
-      });
+      on_panels<sums>(acc, rows.v);
     }
     template <int M>
     void row_combine(RowValues<M>&) const {}
@@ -418,6 +465,69 @@ struct Atoms : Sizes {
     }
 
    private:
+    /// The elements of a panel that a tile has: rows of NR from `first` on, of which n count, of columns from `col` on.
+    struct PanelPart {
+      Compute* first;
+      int rows, col, n;
+    };
+    /// F(part, more...) for each panel, for the vector units at hand.
+    template <auto F, int M, int N, class... More>
+    static void on_panels(Accumulator<M, N>& acc, More&&... more) {
+      static auto const run = for_vector_units<F>();
+      for (int j = 0; j * NR < acc.cols; ++j)
+        run(PanelPart{&acc.v[j][0][0], acc.rows, j * NR, std::min(NR, acc.cols - j * NR)}, more...);
+    }
+    template <class F>
+    static void elements(PanelPart p, F const& f) {
+      for (int i = 0; i < p.rows; ++i)
+        for (int c = 0; c < p.n; ++c) f(p.first[i * NR + c], i, p.col + c);
+    }
+    template <class F>
+    static void elements_with(PanelPart p, Compute const* values, F const& f) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute const value = values[i];
+        Compute* const row = p.first + i * NR;
+        if (p.n == NR)
+          for (int c = 0; c < NR; ++c) f(row[c], value);
+        else
+          for (int c = 0; c < p.n; ++c) f(row[c], value);
+      }
+    }
+    /// Vectors of totals, since a row's one total would be a chain of additions.
+    static constexpr int together = NR / 2;
+    static Compute greater(Compute a, Compute b) { return chosen(b > a || a != a, b, a); }  // NaNs do not count
+    static void maxima(PanelPart p, Compute* values) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute const* const row = p.first + i * NR;
+        Compute most = values[i];
+        if (p.n == NR) {
+          Compute m[together];
+          for (int c = 0; c < together; ++c) m[c] = greater(row[c], row[c + together]);
+          for (int half = together / 2; half > 0; half /= 2)
+            for (int c = 0; c < half; ++c) m[c] = greater(m[c], m[c + half]);
+          most = greater(most, m[0]);
+        } else {
+          for (int c = 0; c < p.n; ++c) most = greater(most, row[c]);
+        }
+        values[i] = most;
+      }
+    }
+    static void sums(PanelPart p, Compute* values) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute const* const row = p.first + i * NR;
+        Compute sum = 0;
+        if (p.n == NR) {
+          Compute s[together];
+          for (int c = 0; c < together; ++c) s[c] = row[c] + row[c + together];
+          for (int half = together / 2; half > 0; half /= 2)
+            for (int c = 0; c < half; ++c) s[c] += s[c + half];
+          sum = s[0];
+        } else {
+          for (int c = 0; c < p.n; ++c) sum += row[c];
+        }
+        values[i] += sum;
+      }
+    }
     /// f(elements of one row in one panel, row, first column, how many)
     template <int M, int N, class F>
     static void each_panel(Accumulator<M, N>& acc, F const& f) {
@@ -444,7 +554,7 @@ struct Atoms : Sizes {
             if (strided == nullptr || (packed && rows == MR && cols == NR)) {
               micro(&a.v[i][0][0], &b.v[j][0][0], c, k, add);
             } else {
-              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, rows, cols, k, add};
+              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, NR, rows, cols, k, add};
               if (a.matrix != nullptr)
                 p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
               if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;

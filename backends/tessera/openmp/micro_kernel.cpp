@@ -2,16 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/openmp/micro_kernel.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+
+#include <tessera/vector_units.hpp>
 
 #if defined(TESSERA_WORD_MICRO_KERNELS)
 #include <cpuid.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
-#include <unistd.h>
 #endif
+#endif
+#if defined(__linux__)
+#include <unistd.h>
 #endif
 
 namespace tessera::detail::openmp {
@@ -26,6 +31,8 @@ void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t
 void multiply_panels_avx512(float const*, float const*, float*, int, bool);
 void multiply_panels_avx512(double const*, double const*, double*, int, bool);
 void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
+void multiply_strided_avx2(StridedProduct<float> const&);
+void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
 void multiply_strided_avx512(StridedProduct<double> const&);
 extern Conversions const conversions_avx512;
@@ -124,6 +131,7 @@ template <class T>
 constexpr Version<StridedKernel<T>> strided_versions[] = {
     {Isa::baseline, nullptr},
 #if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx2, multiply_strided_avx2},
     {Isa::avx512, multiply_strided_avx512},
 #endif
 };
@@ -198,3 +206,34 @@ TESSERA_WORD_KERNEL(Bf16Kernel)
 TESSERA_WORD_KERNEL(Int8Kernel)
 
 }  // namespace tessera::detail::openmp
+
+namespace tessera::detail {
+
+VectorUnits vector_units() {
+#if defined(TESSERA_X86_MICRO_KERNELS)
+  static VectorUnits const units = [] {
+    // AVX-512 F alone, as micro-kernels need it, has no vectors of 16 and 8 bits.
+    if (openmp::isa() >= openmp::Isa::avx512 && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+      return VectorUnits::avx512;
+    return openmp::isa() >= openmp::Isa::avx2 ? VectorUnits::avx2 : VectorUnits::baseline;
+  }();
+  return units;
+#else
+  return VectorUnits::baseline;
+#endif
+}
+
+std::int64_t last_cache_bytes() {
+  static std::int64_t const bytes = [] {
+    std::int64_t found = 0;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    found = std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE));
+#endif
+    constexpr std::int64_t usual = 32 << 20;
+    return found > 0 ? found : usual;
+  }();
+  return bytes;
+}
+
+}  // namespace tessera::detail

@@ -24,7 +24,7 @@ template <class T>
 MicroKernel<T> micro_kernel();
 
 /// The same of up to panel_rows rows and panel_cols columns, of factors that lie anywhere: a(i, p) at a[i * a_row + p *
-/// a_k], b(p, j) at b[p * b_k + j]. c has the pitch of a panel; columns from cols on are set to what adds nothing.
+/// a_k], b(p, j) at b[p * b_k + j], c(i, j) at c[i * c_row + j]. Nothing else is read or written.
 template <class T>
 struct StridedProduct {
   T const* a;
@@ -32,6 +32,7 @@ struct StridedProduct {
   T const* b;
   std::int64_t b_k;
   T* c;
+  std::int64_t c_row;
   int rows, cols, k;
   bool add;
 };

@@ -6,7 +6,6 @@
 
 namespace {
 
-using tessera::detail::openmp::panel_cols;
 using tessera::detail::openmp::panel_rows;
 using tessera::detail::openmp::StridedProduct;
 
@@ -18,7 +17,7 @@ struct Lanes<float> {
   using Mask = __mmask16;
   static constexpr int count = 16;
   static Vector load(Mask held, float const* from) { return _mm512_maskz_loadu_ps(held, from); }
-  static void store(float* to, Vector x) { _mm512_storeu_ps(to, x); }
+  static void store(Mask held, float* to, Vector x) { _mm512_mask_storeu_ps(to, held, x); }
   static Vector all(float x) { return _mm512_set1_ps(x); }
 };
 template <>
@@ -27,7 +26,7 @@ struct Lanes<double> {
   using Mask = __mmask8;
   static constexpr int count = 8;
   static Vector load(Mask held, double const* from) { return _mm512_maskz_loadu_pd(held, from); }
-  static void store(double* to, Vector x) { _mm512_storeu_pd(to, x); }
+  static void store(Mask held, double* to, Vector x) { _mm512_mask_storeu_pd(to, held, x); }
   static Vector all(double x) { return _mm512_set1_pd(x); }
 };
 
@@ -35,7 +34,7 @@ struct Lanes<double> {
 template <class T, int Rows, int Vectors>
 void multiply(StridedProduct<T> const& p) {
   using L = Lanes<T>;
-  constexpr int pitch = panel_cols<T>, groups = (Rows + 2) / 3;
+  constexpr int groups = (Rows + 2) / 3;
   constexpr auto everything = static_cast<typename L::Mask>(~0u);
   auto const last = static_cast<typename L::Mask>((1u << (p.cols - (Vectors - 1) * L::count)) - 1);
   typename L::Vector acc[Rows][Vectors];
@@ -43,7 +42,8 @@ void multiply(StridedProduct<T> const& p) {
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v)
-      acc[r][v] = p.add ? L::load(everything, p.c + r * pitch + v * L::count) : L::all(T(0));
+      acc[r][v] =
+          p.add ? L::load(v == Vectors - 1 ? last : everything, p.c + r * p.c_row + v * L::count) : L::all(T(0));
   // An address for every three rows: the others are one and two strides further, which an instruction adds itself.
   T const* group[groups];
 #pragma GCC unroll 4
@@ -65,7 +65,8 @@ void multiply(StridedProduct<T> const& p) {
 #pragma GCC unroll 12
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) L::store(p.c + r * pitch + v * L::count, acc[r][v]);
+    for (int v = 0; v < Vectors; ++v)
+      L::store(v == Vectors - 1 ? last : everything, p.c + r * p.c_row + v * L::count, acc[r][v]);
 }
 
 template <class T, int Rows>

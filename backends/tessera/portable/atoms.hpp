@@ -180,6 +180,11 @@ struct Atoms : Sizes {
   struct Right : PanelTile<Compute, N, K, is_host> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : RowTile<Compute, K, N> {};  // (K,N)
+  /// Factors of products along either index.
+  template <int R, int C>
+  struct LeftEither : Left<R, C> {};  // (R,C)
+  template <int R, int C>
+  struct RightEither : PanelTile<Compute, R, C, is_host> {};  // (R,C)
 
   struct Math;
 
@@ -216,6 +221,29 @@ struct Atoms : Sizes {
 
   struct Copy {
     int thread;
+    template <int R, int C>
+    KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
+                                    RightEither<R, C>& to) const {
+      fill<Compute, R, C, thread_rows * thread_cols>(m, plane, row, col, m.rows, to, thread);
+    }
+    /// Rows from row_end on become zero.
+    template <int R, int C>
+    KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
+                                    RightEither<R, C>& to, std::int64_t row_end) const {
+      fill<Compute, R, C, thread_rows * thread_cols>(m, plane, row, col, row_end < m.rows ? row_end : m.rows, to,
+                                                     thread);
+    }
+    template <int N, int K>
+    KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col, Right<N, K>& to,
+                                    std::int64_t row_end) const {
+      fill<Compute, N, K, thread_rows * thread_cols>(m, plane, row, col, row_end < m.rows ? row_end : m.rows, to,
+                                                     thread);
+    }
+    /// Numbers side by side.
+    template <int N>
+    KOKKOS_FUNCTION void values(Compute const* from, Compute (&to)[N]) const {
+      for (int i = thread; i < N; i += thread_rows * thread_cols) to[i] = from[i];
+    }
     template <int M, int K>
     KOKKOS_FUNCTION void operator()(Source const& m, Plane plane, std::int64_t row, std::int64_t col,
                                     Left<M, K>& to) const {
@@ -271,8 +299,21 @@ struct Atoms : Sizes {
                                   bool add) const {
       product<M, N, K>(a.tile->v, b.v, acc, add);
     }
+    template <int M, int N, int K>
+    KOKKOS_FUNCTION void multiply(Left<M, K> const& a, RightEither<N, K> const& b, Accumulator<M, N>& acc,
+                                  bool add) const {
+      product<M, N, K>(a.v, b.v, acc, add);
+    }
+    /// Across: the rows of b are contracted.
+    template <int M, int N, int K>
+    KOKKOS_FUNCTION void multiply(Rounded<M, K> const& a, RightEither<K, N> const& b, Accumulator<M, N>& acc,
+                                  bool add) const {
+      product<M, N, K>(a.tile->v, Across<K, N>{b}, acc, add);
+    }
     template <int, class Acc>
     KOKKOS_FUNCTION void wait_all_but(Acc&) const {}
+    template <int, class Acc>
+    KOKKOS_FUNCTION void wait_for(Acc&) const {}
     template <class Acc>
     KOKKOS_FUNCTION bool join(Acc&) const {
       return true;  // a tile has one team
@@ -308,6 +349,25 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], rows.v[i]); });
+    }
+    /// f(element, its column's value)
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], cols[col(j)]); });
+    }
+    /// f(element of one, element of the other, its column's value)
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                         Compute const (&cols)[N], F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { f(acc.v[i][j], other.v[i][j], cols[col(j)]); });
+    }
+    /// f(element of one, element of the other, the row's value)
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                         RowValues<M> const& rows, F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { f(acc.v[i][j], other.v[i][j], rows.v[i]); });
     }
     /// f(values...) of each row this thread holds
     template <class F, int M, class... Rows>
@@ -384,6 +444,17 @@ struct Atoms : Sizes {
     }
 
    private:
+    /// b[k][j] of a right factor whose rows are contracted.
+    template <int K, int N>
+    struct Across {
+      RightEither<K, N> const& b;
+      struct Row {
+        RightEither<K, N> const& b;
+        int k;
+        KOKKOS_FORCEINLINE_FUNCTION Compute operator[](int j) const { return b.v[j][k]; }
+      };
+      KOKKOS_FORCEINLINE_FUNCTION Row operator[](int k) const { return {b, k}; }
+    };
     template <int M, int N, int K, class A, class B>
     KOKKOS_FUNCTION void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) const {
       constexpr int rows = Accumulator<M, N>::rows, cols = Accumulator<M, N>::cols;

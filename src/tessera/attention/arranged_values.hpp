@@ -15,23 +15,29 @@
 // of V, against a read for every tile of queries.
 namespace tessera::detail {
 
-/// (keys, features) planes in lines of a feature's keys, each at a multiple of 128 bytes. Keys are rounded up to 32
-/// bytes.
-inline MatrixStack arranged_values(MatrixStack const& v, void* to) {
-  auto const size = static_cast<std::int64_t>(size_of(v.type));
-  auto const rounded_up = [&](std::int64_t bytes) { return (v.rows * size + bytes - 1) / bytes * bytes / size; };
-  MatrixStack m = v;
+/// Packed sequences begin at multiples of so many keys in it: of every RowOrder::rows, too.
+inline constexpr int arranged_group = 16;
+
+/// (keys, features) planes in lines of a feature's keys, each at a multiple of 128 bytes: of pages those of each batch
+/// entry, of packed sequences their rows of tiles (SequenceStarts). Keys are rounded up to 32 bytes.
+inline MatrixStack arranged_values(AttentionProblem const& p, void* to) {
+  auto const size = static_cast<std::int64_t>(size_of(p.v.type));
+  std::int64_t const keys =
+      p.packed.count > 0 ? p.packed.keys.tiles(p.packed.count, arranged_group) * arranged_group : p.keys();
+  auto const rounded_up = [&](std::int64_t bytes) { return (keys * size + bytes - 1) / bytes * bytes / size; };
+  MatrixStack m = p.v;
   m.data = to;
   m.rows = rounded_up(32);
   m.row_stride = 1;
   m.col_stride = rounded_up(128);
   m.inner_stride = m.col_stride * m.cols;
   m.outer_stride = m.inner_stride * m.inner;
+  if (p.pages.present()) m.outer = p.q.outer;
   return m;
 }
 /// Bytes of it, so many that what follows is aligned.
-inline std::size_t arranged_bytes(MatrixStack const& v) {
-  MatrixStack const m = arranged_values(v, nullptr);
+inline std::size_t arranged_bytes(AttentionProblem const& p) {
+  MatrixStack const m = arranged_values(p, nullptr);
   return (static_cast<std::size_t>(m.outer_stride * m.outer) * size_of(m.type) + 255) / 256 * 256;
 }
 
@@ -47,9 +53,12 @@ struct ArrangeValues {
     Bits v[keys];
   };
   MatrixStack from, to;
+  PageTable pages;
+  PackedSequences packed;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  bool words;  // features of a key lie in aligned words
+  int all_keys;  // of a batch entry
+  bool words;    // features of a key lie in aligned words
 
   KOKKOS_FUNCTION std::int64_t feature_words() const { return (from.cols + features - 1) / features; }
   std::int64_t calls() const { return feature_words() * (to.rows / keys) * to.inner * to.outer; }
@@ -58,19 +67,18 @@ struct ArrangeValues {
     std::int64_t const col = take_remainder(i, feature_words()) * features,
                        first = take_remainder(i, to.rows / keys) * keys, inner = take_remainder(i, to.inner);
     Plane const plane{i, inner};
-    std::int64_t end = from.rows;
-    if (key_lengths != nullptr) {
-      std::int64_t const length = key_lengths[plane.outer * key_lengths_stride];
-      end = length < end ? length : end;
-    }
+    Keys const own = keys_at(plane, static_cast<int>(first));
     Word word[keys];
-    if (words && first + keys <= end) {  // all on their way at once
-      Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, first, col);
+    if (own.first >= 0 && own.first + keys <= own.end && own.side_by_side) {  // all on their way at once
+      Bits const* const source = static_cast<Bits const*>(from.data) + offset(own, plane, own.first, col);
       TESSERA_UNROLL
       for (int k = 0; k < keys; ++k) word[k] = *reinterpret_cast<Word const*>(source + k * from.row_stride);
     } else {
       TESSERA_UNROLL
-      for (int k = 0; k < keys; ++k) word[k] = first + k < end ? read(plane, first + k, col) : Word{};
+      for (int k = 0; k < keys; ++k) {
+        int const key = own.first + k;
+        word[k] = key >= 0 && key < own.end ? read(offset(own, plane, key, col), col) : Word{};
+      }
     }
     TESSERA_UNROLL
     for (int f = 0; f < features; ++f) {
@@ -84,8 +92,33 @@ struct ArrangeValues {
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION Word read(Plane plane, std::int64_t row, std::int64_t col) const {
-    Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, row, col);
+  /// What a group of places in `to` is for.
+  struct Keys {
+    int sequence, row;  // of `from` where it begins
+    int first, end;     // keys of the sequence: that of the first place; so many count
+    bool side_by_side;  // the group in memory, in words
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Keys keys_at(Plane plane, int place) const {
+    Keys own{static_cast<int>(plane.outer), 0, place, all_keys, words && pages.rows % keys == 0};
+    if (packed.count > 0) {
+      own.sequence = packed.keys.of_tile(place / arranged_group, arranged_group, packed.count);
+      own.row = packed.keys(own.sequence);
+      own.first -= packed.keys.first_tile(own.sequence, arranged_group) * arranged_group;
+      own.end = packed.keys(own.sequence + 1) - own.row;
+    }
+    if (key_lengths != nullptr) {
+      int const length = key_lengths[own.sequence * key_lengths_stride];
+      own.end = length < own.end ? length : own.end;
+    }
+    return own;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Keys const& own, Plane plane, int key, std::int64_t col) const {
+    if (!pages.present()) return from.offset(plane, own.row + key, col);
+    PagedRows const rows{pages, own.sequence, plane.inner};
+    return from.offset(rows.plane(key), rows.in_page(key), col);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Word read(std::int64_t at, std::int64_t col) const {
+    Bits const* const source = static_cast<Bits const*>(from.data) + at;
     Word word{};
     for (int f = 0; f < features; ++f)
       if (col + f < from.cols) word.v[f] = source[f * from.col_stride];
@@ -93,11 +126,18 @@ struct ArrangeValues {
   }
 };
 
-/// Fills arranged_values(p.v, ...) for these atoms. `Bits` has an element's size.
+/// Fills arranged_values(p, ...) for these atoms. `Bits` has an element's size.
 template <class Bits, class Atoms, class Exec>
 void arrange_values(Exec const& exec, AttentionProblem const& p, MatrixStack const& to) {
   using Kernel = ArrangeValues<Bits, typename Atoms::RowOrder>;
-  Kernel const kernel{p.v, to, p.key_lengths, p.key_lengths_stride,
+  static_assert(arranged_group % Kernel::keys == 0);
+  Kernel const kernel{p.v,
+                      to,
+                      p.pages,
+                      p.packed,
+                      p.key_lengths,
+                      p.key_lengths_stride,
+                      static_cast<int>(p.keys()),
                       bulk_copyable(p.v) && p.v.cols % Kernel::features == 0};
   for_each_index("tessera::attention values", exec, kernel.calls(), kernel);
 }

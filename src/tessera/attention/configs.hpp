@@ -16,6 +16,7 @@ template <bool Host, int Features>
 struct AttentionTiled {
   static constexpr int BM = Features > 128 ? 32 : 64, BN = BM, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 8, thread_cols = 32;
+  static constexpr bool scales_keys = true;
 };
 /// On a CPU: Q, K and V panels, scores and numerator (fp32, D = 128: 25 + 66 + 66 + 49 + 25 KB) stay in a second-level
 /// cache; 48 queries are four panels of the micro-kernel.
@@ -23,6 +24,7 @@ template <int Features>
 struct AttentionTiled<true, Features> {
   static constexpr int BM = 48, BN = 128, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
+  static constexpr bool scales_keys = true;
 };
 
 /// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
@@ -84,12 +86,24 @@ struct AttentionNarrow : BulkSizes {
   static constexpr bool take_turns = true;
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
 };
-/// The same tile for few queries, of several heads together: one of the consumers has them all.
+/// The same where tiles of keys have scales, or windows, sequences or functors are to be counted with, for which there
+/// are registers beside steps of 128 keys alone, with d 256 of 64. A step has one scale.
+template <int Features>
+struct AttentionNarrowRanged : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
+  static constexpr int depth = 2, query_depth = 1, columns_apart = D > 128 ? 32 : D;
+  static constexpr bool one_head_a_tile = true, scales_keys = true;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool take_turns = true;
+};
+/// The same tile for few queries, of several heads together, and keys in pages, which the producer has to find: one of
+/// the consumers has them all.
 template <int Features>
 struct AttentionNarrowFew : BulkSizes {
-  static constexpr int consumers = 2, BM = 128, BN = 128, D = Features, depth = 2, query_depth = 1;
-  static constexpr int columns_apart = D > 128 ? 32 : D;
-  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
+  static constexpr int depth = 2, query_depth = 1, columns_apart = 32;
+  static constexpr bool reads_pages = true, scales_keys = true;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = false;
 };
 inline constexpr int attention_narrow_keys = 256, attention_narrow_causal_from = 2048;
@@ -100,13 +114,13 @@ struct AttentionTf32 : BulkSizes {
   static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 1;
   static constexpr bool take_turns = true, one_head_a_tile = true;
 };
-/// Few queries of them: steps of 16 KB a tile.
+/// Few queries of them, and keys in pages: steps of 16 KB a tile.
 template <int Features>
 struct AttentionTf32Few : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 4096 / Features, D = Features, depth = 2, query_depth = 1;
   static constexpr int teams_at_once = 2;
   static constexpr int producer_registers = 40, consumer_registers = 216, store_boxes = 1;
-  static constexpr bool take_turns = true;
+  static constexpr bool take_turns = true, reads_pages = true;
 };
 /// What the choice of parts of the keys counts with, in steps of a tile.
 struct AttentionSplitClocks {
@@ -139,6 +153,26 @@ struct AttentionAsyncFewQueries {
   static constexpr int BM = 64, BN = 64, D = Features, depth = Features > 128 ? 1 : 2, query_depth = 1;
   static constexpr int warps = 4, teams_at_once = Features > 64 ? 2 : 3;
   static constexpr bool reads_pages = true;
+};
+
+/// Gradients: `stay` rows of accumulators, keys for dK and dV and queries for dQ, and `step` of the others a step. Four
+/// tiles of D features, two of them of the step, and what is between (fp32, D = 128: 108 KB) fit the scratch of sm_80.
+/// On a CPU what is packed both ways (fp32, D = 128: 64 KB each way) stays in a second-level cache.
+template <bool Host, int Features, bool OfKeys>
+struct BackwardTiled {
+  static constexpr int stay = Host ? 48 : (Features > 128 ? 32 : 64), step = Host ? 64 : 32;
+  static constexpr int BM = OfKeys ? step : stay, BN = OfKeys ? stay : step, D = Features, depth = 1;
+  static constexpr int thread_rows = Host ? 1 : 8, thread_cols = Host ? 1 : 32;
+};
+
+/// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
+/// accumulators of scores of 32 each and their rounded copies. dQ is added up in memory, whose parts leave through two
+/// boxes of a consumer's stage; the third is for what the consumers share.
+template <int Features>
+struct BackwardBulk : BulkSizes {
+  static constexpr int consumers = 2, BM = 64, BN = 128, D = Features, depth = 2;
+  static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 3;
+  static constexpr bool adds_queries = true;
 };
 
 }  // namespace tessera::detail

@@ -3,12 +3,15 @@
 #ifndef TESSERA_ATTENTION_KERNEL_HPP
 #define TESSERA_ATTENTION_KERNEL_HPP
 
+#include <tessera/attention/arranged_values.hpp>
 #include <tessera/attention/dropout.hpp>
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/numerator.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/problem.hpp>
 #include <tessera/attention/score_of_head.hpp>
+#include <tessera/attention/tiles.hpp>
+#include <tessera/attention/weights.hpp>
 #include <tessera/gemm/problem.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
@@ -19,10 +22,12 @@ namespace tessera::detail {
 /// Staats 2021; Dao et al. 2022). A tile is BM queries of one head; its steps go over tiles of BN keys, from the last
 /// visible one back, so that masked tiles come first. The next step's scores and this step's products run under each
 /// other's row work (Shah et al. 2024).
-template <class Atoms, class Score, class Mask = mask::All>
+template <class Atoms_, class Score, class Mask = mask::All>
 struct AttentionKernel {
+  using Atoms = Atoms_;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ranged = !std::is_same_v<Mask, mask::All>;
+  using KeyMask = Mask;
   using OwnScore = own_score<Score>;
   static constexpr bool drops = drops_weights<Score>;
   static constexpr bool masked = ranged && !std::is_same_v<Mask, Ranges>;
@@ -30,27 +35,15 @@ struct AttentionKernel {
   static constexpr bool brings_biases = requires { Atoms::bias_depth; };
   /// Heads may have scales; elsewhere a tile has no register for its own.
   static constexpr bool scaled = ranged || WantsRowsContiguous<Atoms>;
+  /// So may tiles of keys: element by element, or, where weights are rounded to few bits, a step's together.
+  static constexpr bool scales_keys = ranged && requires { requires Atoms::scales_keys; };
+  static constexpr bool scales_steps = scales_keys && weight_exponent<Atoms>() != 0;
   using Compute = typename Atoms::Compute;
   static constexpr Compute log2_e = Compute(1.44269504088896340736);
   /// The rows of a tile may be of several heads; larger tiles are not asked about it at every element.
   static constexpr bool shares_tiles = !requires { Atoms::one_head_a_tile; };
 
-  /// A tile whose sequence is all rows of a plane.
-  struct Whole {
-    static constexpr int key_row = 0;
-  };
-  struct Part {
-    int queries, query_row, key_row;  // of its sequence, which is rows of Q from query_row on, of K from key_row on
-  };
-  struct Listed : Part {
-    int const* visited;  // tiles of keys in the mask's table, of which `first` counts
-  };
-  struct Tile : std::conditional_t<has_table<Mask>, Listed, std::conditional_t<ranged, Part, Whole>> {
-    int batch, head, query;  // batch entry or sequence; first query
-    int keys;                // that count in this sequence
-    int first, steps;        // tiles of keys that some query of the tile sees, of a part of them
-    int split;               // which part
-  };
+  using Tile = AttentionTile<Mask>;
   struct QStage {
     typename Atoms::template Left<BM, D> q;  // (BM,D)
     static constexpr int depth = Atoms::query_depth;
@@ -99,7 +92,7 @@ struct AttentionKernel {
   };
   std::conditional_t<brings_biases, Biases, NoBiases> biases;
   struct Unscaled {};
-  std::conditional_t<scaled, HeadScales, Unscaled> scales;
+  std::conditional_t<scales_keys, AllScales, std::conditional_t<scaled, HeadScales, Unscaled>> scales;
   Score score;
   Ranges ranges;
   using Functor = std::conditional_t<masked, Mask, mask::All>;
@@ -112,7 +105,7 @@ struct AttentionKernel {
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
         k(key_source<typename Atoms::template Right<BN, D>>(p, p.k)),
-        v(key_source<typename Atoms::template RightTransposed<BN, D>>(p, p.v)),
+        v(value_source(p)),
         o(Atoms::template target<Results>(p.o)),
         lse(p.lse),
         pages(p.pages),
@@ -137,7 +130,8 @@ struct AttentionKernel {
         head_rows(p.head_rows) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
-    if constexpr (scaled) scales = p.scales;
+    if constexpr (scaled) static_cast<HeadScales&>(scales) = p.scales;
+    if constexpr (scales_keys) scales.tiles = p.key_scales;
   }
 
   template <class Rows>
@@ -146,95 +140,26 @@ struct AttentionKernel {
       if (p.pages.present()) return Atoms::template paged_source<Rows>(m);
     return Atoms::template source<Rows>(m);
   }
+  /// Arranged values lie in planes, though keys be in pages.
+  static typename Atoms::Source value_source(AttentionProblem const& p) {
+    using Rows = typename Atoms::template RightTransposed<BN, D>;
+    if constexpr (WantsRowsContiguous<Atoms>)
+      return Atoms::template source<Rows>(p.v);
+    else
+      return key_source<Rows>(p, p.v);
+  }
 
   KOKKOS_FUNCTION int query_tiles() const {
     if constexpr (ranged)
-      if (ranges.packed.count > 0) return ranges.packed.tiles(BM);
+      if (ranges.packed.count > 0) return static_cast<int>(ranges.packed.queries.tiles(ranges.packed.count, BM));
     return (queries + BM - 1) / BM;
   }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(splits) * batches * heads * query_tiles(); }
 
-  /// Causal: the longest rows first, a few heads at a time so that their K and V stay in cache.
-  KOKKOS_FUNCTION Tile tile(int t) const {
-    constexpr int head_group = 4;  // one team a tile, four heads: 457 -> 702 TFLOP/s at 16384 keys, d 128, on an H200
-    int const rows = query_tiles(), in_split = batches * heads * rows;
-    int const split = splits > 1 ? t / in_split : 0;
-    t -= split * in_split;
-    int plane = t / rows, row = t - plane * rows;
-    if (ranged ? ranges.grows : causal) {
-      int const group = t / (head_group * rows), in_group = t - group * head_group * rows;
-      int const rest = batches * heads - group * head_group, grouped = rest < head_group ? rest : head_group;
-      int const down = in_group / grouped;
-      plane = group * head_group + in_group - down * grouped;
-      row = rows - 1 - down;
-    }
-    int const batch = plane / heads;
-    Tile tile{{}, batch, plane - batch * heads, row * BM, keys, 0, 0, split};
-    if constexpr (ranged) place(tile, row);
-    if (key_lengths != nullptr) {
-      int const length = key_lengths[tile.batch * key_lengths_stride];
-      if (!ranged || length < tile.keys) tile.keys = length < 0 ? 0 : (length < keys ? length : keys);
-    }
-    int const last = tile.query + BM < queries_of(tile) ? tile.query + BM - 1 : queries_of(tile) - 1;
-    int const furthest = shares_tiles && together > 0 ? together - 1 : last;
-    if constexpr (ranged) {
-      visit(tile, {seen(tile, tile.query).begin, seen(tile, furthest).end}, last + 1);
-    } else {
-      int const end = seen(tile, furthest).end;
-      tile.steps = end <= 0 ? 0 : (end + BN - 1) / BN;
-    }
-    if (splits > 1) {
-      int const each = tile.steps / splits, more = tile.steps - each * splits;  // the first of them have one more
-      tile.first += each * split + (split < more ? split : more);
-      tile.steps = each + (split < more ? 1 : 0);
-    }
-    return tile;
-  }
-  /// The tiles of keys in a range that the mask leaves something of, to queries before `end`.
-  KOKKOS_FUNCTION void visit(Tile& t, KeyRange range, int end) const {
-    if constexpr (BoundsKeys<Mask>)
-      if (t.query < end) {
-        KeyRange const some = mask.keys(t.batch, t.head, t.query, end);
-        range = {some.begin > range.begin ? some.begin : range.begin, some.end < range.end ? some.end : range.end};
-      }
-    t.first = range.begin / BN;
-    t.steps = t.query >= end || range.end <= range.begin ? 0 : (range.end + BN - 1) / BN - t.first;
-    if constexpr (has_table<Mask>) {
-      int const* const before = mask.numbers + mask.row(t.batch, t.head, t.query / BM);
-      t.visited = before + mask.key_tiles + 1;
-      if (t.steps == 0) return;
-      int const first = before[t.first];
-      t.steps = before[t.first + t.steps] - first;
-      t.first = first;
-    } else if constexpr (ClassifiesTiles<Mask> && !BoundsKeys<Mask>) {
-      while (t.steps > 0 && left_of(t, t.steps - 1) == mask::Tile::none) ++t.first, --t.steps;
-      while (t.steps > 0 && left_of(t, 0) == mask::Tile::none) --t.steps;
-    }
-  }
+  KOKKOS_FUNCTION Tile tile(int t) const { return AttentionTiles<AttentionKernel>{*this}.find(t); }
   /// What the mask leaves of step j.
   KOKKOS_FUNCTION mask::Tile left_of(Tile const& t, int j) const {
-    if constexpr (has_table<Mask>) {
-      return t.visited[t.first + t.steps - 1 - j] % 2 != 0 ? mask::Tile::full : mask::Tile::partial;
-    } else if constexpr (ClassifiesTiles<Mask>) {
-      int const i_end = t.query + BM < t.queries ? t.query + BM : t.queries, j_begin = key(t, j);
-      return mask.tile(t.batch, t.head, t.query, i_end, j_begin, j_begin + BN < t.keys ? j_begin + BN : t.keys);
-    } else {
-      return mask::Tile::partial;
-    }
-  }
-  /// Finds the sequence of a tile: a batch entry, or one of those that are packed.
-  KOKKOS_FUNCTION void place(Tile& t, int row) const {
-    t.queries = queries;
-    t.query_row = t.key_row = 0;
-    PackedSequences const& p = ranges.packed;
-    if (p.count == 0) return;
-    t.batch = p.of_tile(row, BM);
-    t.query_row = p.queries(t.batch);
-    t.queries = p.queries(t.batch + 1) - t.query_row;
-    t.key_row = p.keys(t.batch);
-    t.keys = p.keys(t.batch + 1) - t.key_row;
-    int const own_row = row - p.first_tile(t.batch, BM);
-    t.query = own_row < 0 ? t.queries : own_row * BM;  // starts need not begin with row 0
+    return AttentionTiles<AttentionKernel>{*this}.left_of(t, j);
   }
   /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better. So
   /// where several fit a multiprocessor: one begins under another's steps.
@@ -299,8 +224,16 @@ struct AttentionKernel {
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, VStage& stage, Tile const& t, int j) const {
-    // weight 0 times what lies behind is 0
-    from_keys(t, [&](auto const& rows) { copy(v, rows, t.key_row + key(t, j), 0, stage.v, t.key_row + t.keys); });
+    if constexpr (WantsRowsContiguous<Atoms>)
+      copy(v, Plane{outer(t), t.head / heads_per_kv}, arranged_row(t) + key(t, j), 0, stage.v);
+    else  // weight 0 times what lies behind is 0
+      from_keys(t, [&](auto const& rows) { copy(v, rows, t.key_row + key(t, j), 0, stage.v, t.key_row + t.keys); });
+  }
+  /// Where a tile's sequence begins among arranged values.
+  KOKKOS_FORCEINLINE_FUNCTION int arranged_row(Tile const& t) const {
+    if constexpr (ranged)
+      if (ranges.packed.count > 0) return ranges.packed.keys.first_tile(t.batch, arranged_group) * arranged_group;
+    return 0;
   }
   /// f(the plane of a tile's keys, or their pages)
   template <class F>
@@ -324,148 +257,6 @@ struct AttentionKernel {
     else
       return 1;
   }
-
-  /// The caller's scores. In tiles that hang over an edge the last query and key stand for those behind it, so that
-  /// what the functor reads of them is there; nobody looks at these scores.
-  template <class Math, class OfHead>
-  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, Tile const& t, int first_key, OfHead const& f, Scores& s) const {
-    int const rows = queries_of(t) - t.query, cols = t.keys - first_key;
-    Compute const own = score_scale(t);
-    if constexpr (AddsPlanes<OfHead>) return add_plane(math, s, own, f.plane(t.query, first_key));
-    if constexpr (AddsConstants<OfHead, Compute>) {
-      Compute c;
-      if (f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c))
-        return math.for_each(s, [&](Compute& x, int, int) { x = x * own + c; });
-    }
-    if constexpr (HasNear<OfHead, Compute> && !bounds_rows) {
-      if (taken_for_small(math, s, f.template near<OfHead::nears - 1>(own, Compute(1)))) return;
-    }
-    constexpr bool pairs = AddsPairs<OfHead> && WorksInPairs<typename Atoms::Math, Scores>;
-    bool const inside = rows >= BM && cols >= BN;
-    if constexpr (pairs)
-      if (inside && f.has_pairs())
-        return math.for_each_pair(s, [&](Compute& x, Compute& y, int r, int c) {
-          auto const pair = f.pair(t.query + r, first_key + c);
-          x = x * own + static_cast<Compute>(pair.first);
-          y = y * own + static_cast<Compute>(pair.second);
-        });
-    if (asked_anywhere<OwnScore> || (inside && !pairs))
-      math.for_each(s, [&](Compute& x, int r, int c) { x = f(x * own, t.query + r, first_key + c); });
-    else
-      math.for_each(s, [&](Compute& x, int r, int c) {
-        x = f(x * own, t.query + (r < rows ? r : rows - 1), first_key + (c < cols ? c : cols - 1));
-      });
-  }
-
-  /// The caller's scores, and −∞ where a key is not seen.
-  template <class Math, class OfHead, class SB>
-  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, Tile const& t, int j, OfHead const& f, Scores& s, SB& bs) const {
-    int const first_key = key(t, j);
-    if constexpr (brings_biases) {
-      math.template add_tile<score_element<OwnScore>>(s, score_scale(t), bs.acquire().biases);
-      bs.release();
-    } else if constexpr (!std::is_same_v<OwnScore, score::Identity>) {
-      change(math, t, first_key, f, s);
-    }
-    if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end)
-      math.for_each(s, [&](Compute& x, int r, int c) {
-        if (first_key + c >= seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
-      });
-    if constexpr (ranged)
-      if (first_key < seen(t, t.query + BM - 1).begin)
-        math.for_each(s, [&](Compute& x, int r, int c) {
-          if (first_key + c < seen(t, t.query + r).begin) x = -Kokkos::Experimental::infinity_v<Compute>;
-        });
-    if constexpr (masked)
-      if (left_of(t, j) != mask::Tile::full)
-        math.for_each(s, [&](Compute& x, int r, int c) {  // no condition on what is read: it comes for many at a time
-          int const i = t.query + r < t.queries ? t.query + r : t.queries - 1;
-          int const key = first_key + c < t.keys ? first_key + c : t.keys - 1;
-          if (!mask(t.batch, t.head, i, key)) x = -Kokkos::Experimental::infinity_v<Compute>;
-        });
-  }
-
-  /// The scores of step j become weights. Where they are small enough for a score's simpler function, that goes into
-  /// the exponents.
-  template <class Math, class OfHead, class SB>
-  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, OfHead const& f, Scores& s, SB& bs,
-                                         OnlineSoftmax<Atoms, BM>& softmax) const {
-    if constexpr (HasNear<OfHead, Compute> && bounds_rows)
-      if (sees_all(t, j)) {
-        RowValues largest(math);
-        math.row_max_magnitude(s, largest);
-        if (weigh_small<0>(math, f, score_scale(t), largest, s, softmax)) return;
-        largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
-        math.row_max(s, largest);
-        auto const whole = f.whole(score_scale(t), log2_e);
-        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
-      }
-    modify(math, t, j, f, s, bs);
-    softmax.update(math, s);
-  }
-
-  /// The same by the first of a score's simpler functions that covers them all; false if none does. Where weights far
-  /// below 1 are as exact as others, 2^-80 or more they are, they are relative to what a row's largest magnitude has as
-  /// exponent, for which nobody need look for the maximum too.
-  template <int Which, class Math, class OfHead>
-  KOKKOS_FORCEINLINE_FUNCTION bool weigh_small(Math& math, OfHead const& f, Compute own, RowValues& largest, Scores& s,
-                                               OnlineSoftmax<Atoms, BM>& softmax) const {
-    constexpr Compute largest_exponent = 40;
-    if constexpr (Which < OfHead::nears) {
-      auto const near = f.template near<Which>(own, log2_e);
-      bool covered = true;
-      math.for_rows([&](Compute x) { covered = covered && near.covers(x) && near.minus(x, 0) <= largest_exponent; },
-                    largest);
-      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax);
-      if constexpr (!Atoms::wide_weights) {
-        largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
-        math.row_max(s, largest);
-      }
-      softmax.update(math, s, near, largest);
-      return true;
-    } else {
-      return false;
-    }
-  }
-  /// Whether the rounding of such exponents does not show.
-  template <class Math, class Near>
-  KOKKOS_FORCEINLINE_FUNCTION static bool moderate(Math& math, Near const& near, RowValues& largest) {
-    bool all = true;
-    math.for_rows([&](Compute x) { all = all && Kokkos::abs(near.minus(x, 0)) <= Compute(1 << 16); }, largest);
-    return math.holds_for_all(all);
-  }
-
-  /// No pair of step j is hidden.
-  KOKKOS_FORCEINLINE_FUNCTION bool sees_all(Tile const& t, int j) const {
-    int const first_key = key(t, j);
-    if (first_key + BN > seen(t, shares_tiles && together > 0 ? 0 : t.query).end) return false;
-    if constexpr (ranged)
-      if (first_key < seen(t, t.query + BM - 1).begin) return false;
-    if constexpr (masked) return left_of(t, j) == mask::Tile::full;
-    return true;
-  }
-
-  /// The random words of step j. They wait for nothing: a consumer has time for them while its scores are multiplied.
-  template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, Tile const& t, int j) const {
-    if constexpr (drops) {
-      static_assert(BN % DropoutRule::keys == 0);
-      int const first_key = key(t, j);
-      return math.template words<BM, BN>(dropout.dropped_below > 0, [this, &t, first_key](int r, int c) {
-        return dropout.words(t.batch, t.head, t.query + r, first_key + c);
-      });
-    } else {
-      return KeepsAll{};
-    }
-  }
-  /// Some weights become 0, behind their sums.
-  template <class Math, class Words>
-  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Words const& words, Scores& s) const {
-    if constexpr (drops)
-      math.for_each_of_words(
-          s, words, [&](Compute& x, std::uint32_t word, bool odd) { x = dropout.drops(word, odd) ? Compute(0) : x; });
-  }
-
   /// The values of step j. Rows of keys that do not count may hold anything, and a weight of 0 times NaN is NaN: where
   /// copies do not leave them out, they are cleared in the first step, which has the last keys.
   template <class Math, class SV>
@@ -473,6 +264,8 @@ struct AttentionKernel {
     auto const& v = vs.acquire().v;
     if constexpr (!Atoms::clips_rows)
       if (j == 0 && (t.key_row + t.keys < keys || pages.present())) math.clear_rows(v, t.keys - key(t, 0));
+    if constexpr (WantsRowsContiguous<Atoms> && ranged)  // another sequence's
+      if (j == 0 && ranges.packed.count > 0) math.clear_rows(v, t.keys - key(t, 0));
     return v;
   }
 
@@ -500,12 +293,14 @@ struct AttentionKernel {
   template <class Math, class SQ, class SK, class SB, class SV>
   KOKKOS_FORCEINLINE_FUNCTION void attend(Math& math, Tile const& t, SQ& qs, SK& ks, SB& bs, SV& vs) const {
     if (ranged && t.query >= queries_of(t)) return;
+    AttentionWeights<AttentionKernel> const weights{*this, t};
     Scores s(math);
     Numerator<Atoms, BM, D> numerator(math);
     auto& acc = numerator.sum;
     Weights p(math);
-    OnlineSoftmax<Atoms, BM> softmax(math,
-                                     std::is_same_v<OwnScore, score::Identity> ? score_scale(t) * log2_e : log2_e);
+    constexpr bool scaled_by_softmax = std::is_same_v<OwnScore, score::Identity> && !scales_steps;
+    OnlineSoftmax<Atoms, BM> softmax(math, scaled_by_softmax ? score_scale(t) * log2_e : log2_e);
+    [[maybe_unused]] Compute unit = 1;  // of values
     if (t.steps == 0) {
       math.clear(acc);
     } else {
@@ -513,11 +308,13 @@ struct AttentionKernel {
       auto const f = score_of_head<Compute>(ScoreParts<Score>::own(score), t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
-      auto const first_words = draw(math, t, 0);
+      auto const first_words = weights.draw(math, 0);
       math.template wait_all_but<0>(s);
       ks.release();
-      weigh(math, t, 0, f, s, bs, softmax);
-      drop(math, first_words, s);
+      weights.weigh(math, 0, f, s, bs, softmax);
+      if constexpr (scales_steps) unit = weights.key_scale(scales.tiles.v, key(t, 0));
+      if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, 0, scales.tiles.v, s);
+      weights.drop(math, first_words, s);
       math.round(s, p);
       auto const multiply = [&](int j) {
         numerator.multiply(math, p, values(math, t, j, vs), softmax, j == 0);
@@ -529,11 +326,13 @@ struct AttentionKernel {
           math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
           if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
-        auto const words = draw(math, t, j);
+        auto const words = weights.draw(math, j);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        weigh(math, t, j, f, s, bs, softmax);
-        drop(math, words, s);
+        weights.weigh(math, j, f, s, bs, softmax);
+        if constexpr (scales_steps) weights.change_unit(math, j, unit, softmax);
+        if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, j, scales.tiles.v, s);
+        weights.drop(math, words, s);
         numerator.wait(math);
         if constexpr (!numerator.multiplies_first) vs.release();
         numerator.rescale(math, softmax);
@@ -546,7 +345,7 @@ struct AttentionKernel {
       numerator.end(math);
     }
     bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
-    Compute factor = value_scale(t);
+    Compute factor = value_scale(t) * unit;
     if constexpr (drops) factor *= static_cast<Compute>(dropout.factor);
     softmax.finish(math, acc, factor, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
     Plane const plane{t.split * batches + outer(t), t.head};

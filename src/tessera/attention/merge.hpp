@@ -4,7 +4,7 @@
 #define TESSERA_ATTENTION_MERGE_DETAIL_HPP
 
 #include <tessera/attention_merge.hpp>
-#include <tessera/rowwise/exponential.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 
@@ -91,7 +91,7 @@ struct MergeKernel {
       row.map([](Acc) { return Acc(0); });
       if (own.present()) {
         row.template load<RowInputs<Acc>>(own, p, y[0], Acc(0));
-        add(y[0], exponential(own_value - top));
+        add(y[0], exp_below(own_value - top));
       }
       for (int first = 0; first < count; first += ahead) {
         unrolled<ahead>([&](int i) {
@@ -99,7 +99,7 @@ struct MergeKernel {
           values[i] = value(part_lse, at, t * lse_stride);
           read<T, Whole>(row, t * stride, p, y[i]);
         });
-        unrolled<ahead>([&](int i) { add(y[i], first + i < count ? exponential(values[i] - top) : Acc(0)); });
+        unrolled<ahead>([&](int i) { add(y[i], first + i < count ? exp_below(values[i] - top) : Acc(0)); });
       }
     };
     row.for_each_portion(merge, [&](std::int64_t p) {

@@ -16,6 +16,14 @@ concept AgreesOnRows = requires(Math const& math) {
   { math.holds_for_all(true) } -> std::same_as<bool>;
 };
 
+/// Exponents that are a multiple of scores, of which -inf hides keys.
+template <class T>
+struct Times {
+  static constexpr bool hides = true;
+  T scale;
+  KOKKOS_FORCEINLINE_FUNCTION T minus(T x, T y) const { return x * scale - y; }
+};
+
 /// The softmax of rows seen a tile at a time (Milakov and Gimelshein 2018): running maximum m, denominator l, and the
 /// factor a by which what was accumulated before the newest tile shrinks. Exponentials are to base 2, with the scale
 /// folded into one multiply-add.
@@ -57,25 +65,33 @@ class OnlineSoftmax {
           l *= a;
         },
         a_, l_, base_);
-    math.for_each_with(s, base_, [scale](Compute& x, Compute base) { x = Math::exp2(x * scale - base); });
-    math.row_add_partial(s, l_);
+    take_exponentials(math, s, Times<Compute>{scale});
   }
 
-  /// The same of scores whose exponents near.minus(x, 0) grow with x; `largest` is no less than any of a row.
-  template <class Scores, class Near>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Near const& near, Values& largest) {
+  /// The same of scores whose exponents are f.minus(x, 0), which grows with x; `largest` is no less than any of a row.
+  template <class Scores, class Exponents>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest) {
     Compute const scale = scale_;
     math.for_rows(
         [&](Compute& x, Compute& m, Compute& a, Compute& base, Compute& l) {
-          Compute const before = m * scale, e = near.minus(x, 0);
+          Compute const before = m * scale, e = f.minus(x, 0);
           m = e <= before + slack ? m : e * Compute(0.69314718055994530942);
           base = m * scale;
+          if constexpr (requires { Exponents::hides; }) base = m == lowest ? Compute(0) : base;
           a = Math::exp2(before - base);
+          if constexpr (exponent != 0) base -= exponent;
           l *= a;
         },
         largest, m_, a_, base_, l_);
-    math.for_each_with(s, base_, [&](Compute& x, Compute base) { x = Math::exp2(near.minus(x, base)); });
-    math.row_add_partial(s, l_);
+    take_exponentials(math, s, f);
+  }
+
+  /// The same, looking for the largest.
+  template <class Scores, class Exponents>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f) {
+    base_ = Values(math, lowest);  // each row's is read before it is written
+    math.row_max(s, base_);
+    update(math, s, f, base_);
   }
 
   /// Brings what was accumulated before the last update to the new maximum.
@@ -89,6 +105,10 @@ class OnlineSoftmax {
     multiply(math, acc);
   }
 
+  /// What was accumulated before the last update, but for the denominators, shrinks by a further factor.
+  KOKKOS_FORCEINLINE_FUNCTION void also_shrink(Math& math, Compute factor) {
+    math.for_rows([factor](Compute& a) { a *= factor; }, a_);
+  }
   /// By which what was accumulated before the last update shrinks.
   KOKKOS_FORCEINLINE_FUNCTION Values const& factors() const { return a_; }
 
@@ -112,6 +132,12 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
 
  private:
+  /// Scores become weights relative to base_.
+  template <class Scores, class Exponents>
+  KOKKOS_FORCEINLINE_FUNCTION void take_exponentials(Math& math, Scores& s, Exponents const& f) {
+    math.for_each_with(s, base_, [f](Compute& x, Compute base) { x = Math::exp2(f.minus(x, base)); });
+    math.row_add_partial(s, l_);
+  }
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Accumulator& acc) const {
     math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });

@@ -20,6 +20,10 @@ namespace tessera::detail {
 template <class Exec, class Compute, int D>
 using TiledAttentionAtoms = RegisterAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
 
+/// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
+template <class Exec, class Compute>
+inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
+
 /// Calls f(std::integral_constant<int, D>) with the smallest compiled D that holds the features.
 template <class F>
 void visit_features(std::int64_t features, F const& f) {
@@ -42,24 +46,32 @@ inline constexpr bool own_functor =
 template <class T>
 inline constexpr bool pipelines_attend = std::is_same_v<T, bf16_t> || std::is_same_v<T, fp16_t>;
 
-/// Those that the bulk pipeline attends over with V arranged beforehand: e4m3, and fp32 rounded to tf32.
+/// Those that the bulk pipeline attends over with V arranged beforehand: 8 bits, and fp32 rounded to tf32.
 template <class T>
-inline constexpr bool arranges_values = std::is_same_v<T, e4m3_t> || std::is_same_v<T, float>;
-constexpr bool with_arranged_values(Scalar type) { return type == Scalar::e4m3 || type == Scalar::fp32; }
+inline constexpr bool arranges_values =
+    std::is_same_v<T, e4m3_t> || std::is_same_v<T, e5m2_t> || std::is_same_v<T, float>;
+constexpr bool with_arranged_values(Scalar type) {
+  return type == Scalar::e4m3 || type == Scalar::e5m2 || type == Scalar::fp32;
+}
 
-/// f(atoms) with the configuration for e4m3, or for fp32 of up to 128 features.
-template <class Exec, class T, class F>
+/// What the tiles for few queries are for; those for keys in pages have as many rows.
+inline bool takes_few_queries(AttentionProblem const& p) { return p.q.rows <= 64 || p.pages.present(); }
+
+/// f(atoms) with the configuration for 8 bits, or for fp32 of up to 128 features. `Plain`: for whole sequences, without
+/// scales of keys and functors.
+template <class Exec, class T, bool Plain, class F>
 void visit_arranged_attention(AttentionProblem const& p, F const& f) {
   std::int64_t const features = attention_features(p);
-  bool const few = p.q.rows <= 64;
+  bool const few = takes_few_queries(p);
   if constexpr (sizeof(T) == 4) {
     if (features <= 64)
       few ? f(BulkAtoms<Exec, T, AttentionTf32Few<64>>{}) : f(BulkAtoms<Exec, T, AttentionTf32<64>>{});
     else
       few ? f(BulkAtoms<Exec, T, AttentionTf32Few<128>>{}) : f(BulkAtoms<Exec, T, AttentionTf32<128>>{});
   } else {
-    if (few)
-      visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionNarrowFew<decltype(d)::value>>{}); });
+    if (few) return visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionNarrowFew<d()>>{}); });
+    if constexpr (!Plain)
+      visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionNarrowRanged<d()>>{}); });
     else if (features <= 64)
       f(BulkAtoms<Exec, T, AttentionNarrow<64, 160, 3>>{});
     else if (features > 128)
@@ -70,9 +82,6 @@ void visit_arranged_attention(AttentionProblem const& p, F const& f) {
       f(BulkAtoms<Exec, T, AttentionNarrow<128, attention_narrow_keys>>{});
   }
 }
-
-/// What the tiles for few queries are for; those for keys in pages have as many rows.
-inline bool takes_few_queries(AttentionProblem const& p) { return p.q.rows <= 64 || p.pages.present(); }
 
 /// For the long tiles of d 128.
 inline bool takes_long_tiles(AttentionProblem const& p) {
@@ -131,11 +140,11 @@ void visit_maskless_attention(AttentionProblem const& p, F const& f) {
 }
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be
-/// Ranges beside a functor, of problems that have them.
+/// Ranges of problems that have them, beside a functor or of types with arranged values.
 template <class Exec, class T, class Score, class Mask, class F>
 void visit_bulk_attention(AttentionProblem const& p, F const& f) {
   if constexpr (arranges_values<T>)
-    visit_arranged_attention<Exec, T>(p, f);
+    visit_arranged_attention<Exec, T, !own_functor<Score, Mask>>(p, f);
   else if constexpr (drops_weights<Score>)
     visit_dropping_attention<Exec, T>(p, f);
   else if constexpr (own_functor<Score, Mask>)
@@ -144,12 +153,14 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
     visit_maskless_attention<Exec, T>(p, f);
 }
 
-/// f(std::type_identity<KernelMask>) with what a kernel of the pipelines is compiled for: Ranges in the place of
-/// mask::All where the problem has them, or scales of heads, which go with them.
-template <class Mask, class F>
+/// f(std::type_identity<KernelMask>) with what a kernel of the pipelines for T is compiled for: Ranges in the place of
+/// mask::All where the problem has them, or scales, which go with them; but those of heads, where values are arranged,
+/// are in all kernels.
+template <class T, class Mask, class F>
 void visit_kernel_mask(AttentionProblem const& p, F const& f) {
+  bool const scaled = p.key_scales.present() || (p.scales.present() && !arranges_values<T>);
   if constexpr (std::is_same_v<Mask, mask::All>)
-    if (p.ranged() || p.scales.present()) return f(std::type_identity<Ranges>{});
+    if (p.ranged() || scaled) return f(std::type_identity<Ranges>{});
   f(std::type_identity<Mask>{});
 }
 
@@ -220,11 +231,17 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
                          Atoms::BN,
                          p.key_lengths != nullptr};
   plan_splits(plan, p, options, shape, sizeof(typename Atoms::Compute),
-              WantsRowsContiguous<Atoms> ? arranged_bytes(p.v) : 0);
+              WantsRowsContiguous<Atoms> ? arranged_bytes(p) : 0);
   return plan;
 }
 
-/// What e4m3 and fp32 operands must be for the bulk pipeline; nullptr when they are.
+/// A tile is whole pages or a page whole tiles; nullptr when it is so.
+inline char const* bulk_pages(AttentionProblem const& p) {
+  bool const fit = !p.pages.present() || (p.k.rows % 8 == 0 && (64 % p.k.rows == 0 || p.k.rows % 128 == 0));
+  return fit ? nullptr : "the hopper pipeline takes pages of 8, 16, 32, 64 or a multiple of 128 keys";
+}
+
+/// What 8-bit and fp32 operands must be for the bulk pipeline; nullptr when they are.
 inline char const* arranged_attention_operands(AttentionProblem const& p, AttentionOptions const& options) {
   if (p.q.type == Scalar::fp32 && !options.allow_tf32)
     return "the hopper pipeline would round fp32 operands to tf32, which allow_tf32 does not permit";
@@ -234,12 +251,12 @@ inline char const* arranged_attention_operands(AttentionProblem const& p, Attent
     if (m->col_stride != 1 || !bulk_copyable(*m))
       return "the hopper pipeline wants contiguous features of Q and K, and pointers and strides in multiples of 16 "
              "bytes";
-  if (p.ranged() || p.pages.present())
-    return "the hopper pipeline takes e4m3 and fp32 operands with causal masks and key lengths, but without windows, "
-           "packed sequences or pages";
+  if (p.key_scales.present() && (p.q.type == Scalar::fp32 || p.key_scales.keys % 128 != 0))
+    return "the hopper pipeline takes scales of tiles of keys with 8-bit operands, each of a multiple of 128 keys";
+  if (char const* const obstacle = bulk_pages(p)) return obstacle;
   if (p.keys() == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
-  if (options.workspace_bytes < arranged_bytes(p.v))
-    return "the hopper pipeline reads V of e4m3 and fp32 with the keys contiguous: it is arranged so, for which "
+  if (options.workspace_bytes < arranged_bytes(p))
+    return "the hopper pipeline reads V of 8 bits and fp32 with the keys contiguous: it is arranged so, for which "
            "options.workspace is missing or too small (attention_workspace_size)";
   return nullptr;
 }
@@ -252,15 +269,14 @@ char const* bulk_attention_operands(Exec const& exec, AttentionProblem const& p,
   for (MatrixStack const* m : {&p.q, &p.k, &p.v, &p.o}) {
     bool const fits = m->type == p.q.type || (m == &p.o && m->type == Scalar::fp32);
     if (!fits || (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16))
-      return "the hopper pipeline takes Q, K and V of e4m3 or of fp32, or of bf16 or fp16 with O of the same type or "
-             "of "
-             "fp32";
+      return "the hopper pipeline takes Q, K and V of 8 bits or of fp32, or of bf16 or fp16 with O of the same type "
+             "or of fp32";
     if (m->col_stride != 1 || !bulk_copyable(*m))
       return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
   }
   if (p.keys() == 0 || p.q.cols == 0 || p.v.cols == 0) return "there is nothing to multiply";
-  if (p.pages.present() && (p.k.rows % 8 != 0 || (64 % p.k.rows != 0 && p.k.rows % 128 != 0)))
-    return "the hopper pipeline takes pages of 8, 16, 32, 64 or a multiple of 128 keys";
+  if (p.key_scales.present()) return "the hopper pipeline takes scales of tiles of keys with 8-bit operands";
+  if (char const* const obstacle = bulk_pages(p)) return obstacle;
   if (p.v.cols % 2 != 0) return "the hopper pipeline stores features in pairs";
   return nullptr;
 }
@@ -276,9 +292,8 @@ char const* bulk_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_u
   else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
     return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
            "CMake)";
-  else if ((own_functor<Score, Mask> || drops_weights<Score>)&&with_arranged_values(p.q.type))
-    return "the hopper pipeline takes e4m3 and fp32 operands without dropout and without scores and masks of the "
-           "caller's own";
+  else if (drops_weights<Score> && with_arranged_values(p.q.type))
+    return "the hopper pipeline takes 8-bit and fp32 operands without dropout";
   else if (drops_weights<Score> && p.pages.present())
     return "the hopper pipeline has no dropout over keys in pages";
   else
@@ -326,6 +341,7 @@ char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_
     if (drops_weights<Score>) return "tensor_core has no dropout";
     if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
     if (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16) return "tensor_core takes Q, K and V of bf16 or of fp16";
+    if (p.key_scales.present()) return "tensor_core has no scales of tiles of keys";
     for (MatrixStack const* m : {&p.q, &p.k, &p.v})
       if (m->col_stride != 1 || !bulk_copyable(*m))
         return "tensor_core wants contiguous features of Q, K and V, and pointers and strides in multiples of 16 bytes";
@@ -342,7 +358,7 @@ AttentionPlan plan_attention_async(Exec const& exec, AttentionProblem const& p, 
   AttentionPlan plan;
   std::size_t const room = Machine<Exec>::scratch_limit(exec);
   bool chosen = false;
-  visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+  visit_kernel_mask<bf16_t, Mask>(p, [&](auto kernel_mask) {
     using KernelMask = typename decltype(kernel_mask)::type;
     each_async_attention<Exec, bf16_t, Score, KernelMask>(p, [&](auto atoms) {  // as for fp16
       using Atoms = decltype(atoms);
@@ -375,10 +391,14 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
         auto const describe = [&](auto atoms) {
           plan = describe_attention<decltype(atoms), Score, Mask>(exec, p, options, AttentionAlgorithm::hopper, reason);
         };
-        if (p.q.type == Scalar::e4m3)
-          visit_bulk_attention<Exec, e4m3_t, Score, Mask>(p, describe);
-        else if (p.q.type == Scalar::fp32)
-          visit_bulk_attention<Exec, float, Score, Mask>(p, describe);
+        if (with_arranged_values(p.q.type))
+          visit_kernel_mask<e4m3_t, Mask>(p, [&](auto kernel_mask) {
+            using KernelMask = typename decltype(kernel_mask)::type;
+            if (p.q.type == Scalar::fp32)
+              visit_bulk_attention<Exec, float, Score, KernelMask>(p, describe);
+            else
+              visit_bulk_attention<Exec, e4m3_t, Score, KernelMask>(p, describe);  // as for e5m2
+          });
         else
           visit_bulk_attention<Exec, bf16_t, Score, Mask>(p, describe);  // as for fp16
       }

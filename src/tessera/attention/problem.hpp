@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/attention/head_scales.hpp>
+#include <tessera/attention/key_scales.hpp>
 #include <tessera/attention/sequences.hpp>
 #include <tessera/attention_dropout.hpp>
 #include <tessera/detail/matrix.hpp>
@@ -36,13 +36,15 @@ struct AttentionProblem {
   std::int64_t left = endless, right = endless;
   PackedSequences packed;  // none where q.outer is the batch
   HeadScales scales;
+  KeyScales key_scales;
 
   static constexpr std::int64_t endless = std::int64_t(1) << 62;
   std::int64_t planes() const { return o.outer * o.inner; }
   std::int64_t keys() const { return pages.present() ? pages.sequence_rows() : k.rows; }
   std::int64_t tiles(int tile_queries) const {
     if (q.rows == 0) return 0;
-    return planes() * (packed.count > 0 ? packed.tiles(tile_queries) : (q.rows + tile_queries - 1) / tile_queries);
+    return planes() * (packed.count > 0 ? packed.queries.tiles(packed.count, tile_queries)
+                                        : (q.rows + tile_queries - 1) / tile_queries);
   }
   /// About so many keys are seen by a query that sees many.
   std::int64_t keys_in_sight() const {
@@ -72,7 +74,9 @@ struct AttentionProblem {
 
 /// The window around the only query there is, as narrower K and V, all of which that query sees.
 inline AttentionProblem with_window_cut_out(AttentionProblem p) {
-  if (!p.windowed() || p.q.rows != 1 || p.key_lengths != nullptr || p.packed.count > 0 || p.pages.present()) return p;
+  if (!p.windowed() || p.q.rows != 1 || p.key_lengths != nullptr || p.packed.count > 0 || p.pages.present() ||
+      p.key_scales.present())
+    return p;
   std::int64_t const own = p.k.rows - 1;  // the key the window lies around
   std::int64_t const end = own + std::clamp(p.ahead(), -p.k.rows, std::int64_t(0)) + 1;
   std::int64_t const begin = std::clamp(own - std::clamp(p.left, -p.k.rows, p.k.rows), std::int64_t(0), end);

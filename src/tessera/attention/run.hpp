@@ -8,10 +8,6 @@
 
 namespace tessera::detail {
 
-/// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
-template <class Exec, class Compute>
-inline constexpr bool attention_runs = Machine<Exec>::is_host || std::is_same_v<Compute, float>;
-
 template <class Exec, class Compute, int D, class Score, class Mask>
 void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {
@@ -24,7 +20,7 @@ void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score cons
 /// `KernelMask` is what the kernel is compiled for: Ranges in the place of mask::All where the problem has them.
 template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
-  using Visited = std::conditional_t<own_functor<Score, Mask>, KernelMask, Mask>;
+  using Visited = std::conditional_t<own_functor<Score, Mask> || arranges_values<T>, KernelMask, Mask>;
   visit_bulk_attention<Exec, T, Score, Visited>(p, [&](auto atoms) {
     using Atoms = decltype(atoms);
     run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, KernelMask>(p, score, mask));
@@ -57,15 +53,12 @@ template <class Exec, class T, class Compute, class Score, class Mask>
 void run_attention_kernel(Exec const& exec, AttentionProblem const& p, AttentionPlan const& plan, Score const& score,
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
-    if constexpr (has_bulk_pipeline<Exec> && arranges_values<T>) {
-      if constexpr (!own_functor<Score, Mask> && !drops_weights<Score>)
-        run_attention_bulk<Exec, T, Mask>(exec, p, score, mask);
-    } else if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
-                         (!own_functor<Score, Mask> || compiles_bulk_kernels)) {
+    if constexpr (has_bulk_pipeline<Exec> && (!own_functor<Score, Mask> || compiles_bulk_kernels) &&
+                  (pipelines_attend<T> || (arranges_values<T> && !drops_weights<Score>))) {
       if constexpr (drops_weights<Score> && std::is_same_v<Mask, mask::All>)
         run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
       else
-        visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+        visit_kernel_mask<T, Mask>(p, [&](auto kernel_mask) {
           run_attention_bulk<Exec, T, typename decltype(kernel_mask)::type>(exec, p, score, mask);
         });
     }
@@ -73,7 +66,7 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
   }
   if (plan.algorithm == AttentionAlgorithm::tensor_core) {
     if constexpr (has_async_pipeline<Exec> && pipelines_attend<T> && !drops_weights<Score>)
-      visit_kernel_mask<Mask>(p, [&](auto kernel_mask) {
+      visit_kernel_mask<T, Mask>(p, [&](auto kernel_mask) {
         run_attention_async<Exec, T, typename decltype(kernel_mask)::type>(exec, p, plan, score, mask);
       });
     return;
@@ -87,9 +80,9 @@ void run_attention(Exec const& exec, AttentionProblem p, AttentionPlan const& pl
                    Mask const& mask, void* workspace) {
   if constexpr (has_bulk_pipeline<Exec> && arranges_values<T>)
     if (plan.algorithm == AttentionAlgorithm::hopper) {
-      MatrixStack const arranged = arranged_values(p.v, workspace);
+      MatrixStack const arranged = arranged_values(p, workspace);
       run_arrange_values<Exec, T>(exec, p, arranged);
-      workspace = static_cast<char*>(workspace) + arranged_bytes(p.v);
+      workspace = static_cast<char*>(workspace) + arranged_bytes(p);
       p.v = arranged;
     }
   if (plan.splits == 1) return run_attention_kernel<Exec, T, Compute>(exec, p, plan, score, mask);
@@ -135,13 +128,21 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_ATTENTION_DROPOUT, extern)
   TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, T, mask::All)  \
   EXTERN template void run_arrange_values<EXEC, T>(EXEC const&, AttentionProblem const&, MatrixStack const&);
 #define TESSERA_ATTENTION_BULK_E4M3(EXTERN, EXEC) TESSERA_ATTENTION_BULK_ARRANGED(EXTERN, EXEC, e4m3_t)
+#define TESSERA_ATTENTION_BULK_E5M2(EXTERN, EXEC) TESSERA_ATTENTION_BULK_ARRANGED(EXTERN, EXEC, e5m2_t)
 #define TESSERA_ATTENTION_BULK_TF32(EXTERN, EXEC) TESSERA_ATTENTION_BULK_ARRANGED(EXTERN, EXEC, float)
+#define TESSERA_ATTENTION_BULK_E4M3_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, e4m3_t, Ranges)
+#define TESSERA_ATTENTION_BULK_E5M2_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, e5m2_t, Ranges)
+#define TESSERA_ATTENTION_BULK_TF32_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_BULK_OF(EXTERN, EXEC, float, Ranges)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_E4M3, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_E5M2, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_TF32, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_E4M3_RANGES, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_E5M2_RANGES, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_TF32_RANGES, extern)
 
 #define TESSERA_ATTENTION_BULK_DROPOUT_OF(EXTERN, EXEC, T)  \
   EXTERN template void run_attention_bulk<EXEC, T, Ranges>( \

@@ -15,7 +15,9 @@ namespace tessera::detail {
 using KeyRange = mask::Keys;
 
 /// Where one sequence after the other begins among the rows of a matrix: count + 1 numbers in the memory of the
-/// execution space. Whatever they are, no row outside of the matrix is named.
+/// execution space. Whatever they are, no row outside of the matrix is named. So that nobody need count the tiles of
+/// rows before those of sequence s, it has those from start(s) / tile + s on in a row of tiles: enough, and one or two
+/// too many, which have no rows.
 struct SequenceStarts {
   int const* data = nullptr;
   std::int64_t stride = 0;
@@ -25,24 +27,11 @@ struct SequenceStarts {
     int const at = data[sequence * stride];
     return at < 0 ? 0 : (at < rows ? at : rows);
   }
-};
-
-/// Sequences packed one behind the other, each attended by itself. A tile of queries belongs to one of them. So that
-/// nobody need count the tiles before it, sequence s has those from start(s) / BM + s on in a row of tiles: enough, and
-/// one or two too many, which have no queries.
-struct PackedSequences {
-  int count = 0;
-  SequenceStarts queries, keys;
-
-  KOKKOS_FUNCTION std::int64_t tiles(int tile_queries) const {
-    return std::int64_t(queries.rows) / tile_queries + count;
-  }
-  KOKKOS_FUNCTION int first_tile(int sequence, int tile_queries) const {
-    return queries(sequence) / tile_queries + sequence;
-  }
-  /// The last sequence whose tiles begin at or before `tile`. Each round reads eight starts, which do not wait for each
-  /// other: rounds are what a tile waits for.
-  KOKKOS_FUNCTION int of_tile(int tile, int tile_queries) const {
+  KOKKOS_FUNCTION int first_tile(int sequence, int tile_rows) const { return (*this)(sequence) / tile_rows + sequence; }
+  KOKKOS_FUNCTION std::int64_t tiles(int count, int tile_rows) const { return std::int64_t(rows) / tile_rows + count; }
+  /// The last of `count` sequences whose tiles begin at or before `tile`. Each round reads eight starts, which do not
+  /// wait for each other: rounds are what a tile waits for.
+  KOKKOS_FUNCTION int of_tile(int tile, int tile_rows, int count) const {
     constexpr int parts = 8;
     int low = 0, width = count;  // the sequence is in [low, low + width)
     while (width > 1) {
@@ -51,13 +40,19 @@ struct PackedSequences {
       TESSERA_UNROLL
       for (int part = 1; part < parts; ++part) {
         int const at = low + part * step;
-        if (first_tile(at < end ? at : low, tile_queries) <= tile && at < end) found = at;
+        if (first_tile(at < end ? at : low, tile_rows) <= tile && at < end) found = at;
       }
       low = found;
       width = step < end - found ? step : end - found;
     }
     return low;
   }
+};
+
+/// Sequences packed one behind the other, each attended by itself. A tile of queries belongs to one of them.
+struct PackedSequences {
+  int count = 0;
+  SequenceStarts queries, keys;
 };
 
 /// What a query sees where that need not be all keys from the first on; and, in the place of a mask functor, that there

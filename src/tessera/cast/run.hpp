@@ -13,6 +13,7 @@
 #include <tessera/pack_conversion.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/unroll.hpp>
+#include <tessera/vector_units.hpp>
 #include <type_traits>
 
 namespace tessera::detail {
@@ -148,18 +149,26 @@ void launch_cast_strips(Exec const& exec, CastProblem const& problem, Dimensions
   with_float_type(problem.in_type, [&](auto in) {
     using In = typename decltype(in)::type;
     if constexpr (wide || !std::is_same_v<In, double>) {
-      if (!lies_ready) read = read_cast_strip<Through, In>;
+      if (!lies_ready) read = for_vector_units<read_cast_strip<Through, In>>();
       if (may_widen)
-        widen = problem.saturate ? widen_cast_strip<Through, In, true> : widen_cast_strip<Through, In, false>;
+        widen = problem.saturate ? for_vector_units<widen_cast_strip<Through, In, true>>()
+                                 : for_vector_units<widen_cast_strip<Through, In, false>>();
     }
   });
   with_float_type(problem.out_type, [&](auto out) {
     using Out = typename decltype(out)::type;
     if constexpr (wide || !std::is_same_v<Out, double>)
-      write = problem.saturate ? write_cast_strip<Through, Out, true> : write_cast_strip<Through, Out, false>;
+      write = problem.saturate ? for_vector_units<write_cast_strip<Through, Out, true>>()
+                               : for_vector_units<write_cast_strip<Through, Out, false>>();
   });
   PackSpace<2, Kernel::width> const space(dims, 0);
-  for_each_index("tessera::cast", exec, space.packs, Kernel{widen, read, write, problem.out, problem.in, space});
+  Kernel kernel{widen, read, write, problem.out, problem.in, space};
+  auto const size = static_cast<std::int64_t>(size_of(problem.out_type));
+  if (dims.stride[0][0] == 1 && problem.in != problem.out &&
+      reinterpret_cast<std::uintptr_t>(problem.out) % line_of_memory == 0 &&
+      worth_streaming(dims.size() * (size + static_cast<std::int64_t>(size_of(problem.in_type)))))
+    kernel.streamed = size;
+  for_each_index("tessera::cast", exec, space.packs, kernel);
 }
 
 template <class Exec>

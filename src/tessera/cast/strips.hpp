@@ -9,7 +9,7 @@
 
 #include <tessera/cast/convert.hpp>
 #include <tessera/element/dimensions.hpp>
-#include <tessera/vector_units.hpp>
+#include <tessera/streaming.hpp>
 
 // Casts on a CPU: strips are widened into an array in the first-level cache and rounded from there. Both halves are
 // behind pointers, so that there is one loop for each type and not one for each pair of types. Where one of the two
@@ -23,8 +23,7 @@ using WriteStrip = void (*)(Through const* from, int n, void* to, std::int64_t a
 
 /// to[i] = element at + i * by of `from`.
 template <class Through, class In>
-TESSERA_FOR_VECTOR_UNITS void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n,
-                                              Through* KOKKOS_RESTRICT to) {
+void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, Through* KOKKOS_RESTRICT to) {
   In const* const from = static_cast<In const*>(data) + at;
   auto const widened = [](In x) {
     if constexpr (std::is_same_v<In, Through>)
@@ -41,7 +40,7 @@ TESSERA_FOR_VECTOR_UNITS void read_cast_strip(void const* data, std::int64_t at,
 /// Is there an element among `n` that a cast to a wider type does not keep as widening gives it: NaN, which becomes
 /// canonical, or infinity to be saturated?
 template <class In, bool Saturate>
-TESSERA_FOR_VECTOR_UNITS bool any_special(In const* from, int n) {
+bool any_special(In const* from, int n) {
   using Format = FloatFormat<In>;
   int special = 0;
   for (int i = 0; i < n; ++i)
@@ -51,8 +50,7 @@ TESSERA_FOR_VECTOR_UNITS bool any_special(In const* from, int n) {
 
 /// to[i] = element at + i * by of `data`, as a cast to Through leaves it.
 template <class Through, class In, bool Saturate>
-TESSERA_FOR_VECTOR_UNITS void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n,
-                                               Through* KOKKOS_RESTRICT to) {
+void widen_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, Through* KOKKOS_RESTRICT to) {
   In const* const from = static_cast<In const*>(data) + at;
   constexpr auto overflow = cast_overflow<Through>(Saturate);
   // Nearly always there is none, and looking costs less than selecting.
@@ -64,8 +62,7 @@ TESSERA_FOR_VECTOR_UNITS void widen_cast_strip(void const* data, std::int64_t at
 
 /// Element at + i * by of `data` becomes from[i], rounded.
 template <class Through, class Out, bool Saturate>
-TESSERA_FOR_VECTOR_UNITS void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, void* data, std::int64_t at,
-                                               std::int64_t by) {
+void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, void* data, std::int64_t at, std::int64_t by) {
   Out* const to = static_cast<Out*>(data) + at;
   constexpr auto overflow = cast_overflow<Out>(Saturate);
   if (by == 1)
@@ -84,20 +81,31 @@ struct CastStrips {
   void* out;
   void const* in;
   PackSpace<2, width> space;
+  std::int64_t streamed = 0;  // bytes of an element of the output, which goes past the caches; 0: it does not
 
   KOKKOS_FUNCTION void operator()(std::int64_t pack) const {
     auto const at = space.place(pack);
     std::int64_t const out_by = space.stride[0][0], in_by = space.stride[1][0];
     std::int64_t const out_at = at.offset[0] + at.low * out_by, in_at = at.offset[1] + at.low * in_by;
     int const n = at.high - at.low;
+    if (streamed == 0) return convert_strip(in_at, in_by, n, out, out_at, out_by);
+    alignas(line_of_memory) Through room[width];  // for elements of at most this size
+    convert_strip(in_at, in_by, n, room, 0, 1);
+    stream(static_cast<char*>(out) + out_at * streamed, room, static_cast<std::size_t>(n * streamed));
+    streaming_done();
+  }
+
+ private:
+  KOKKOS_FUNCTION void convert_strip(std::int64_t in_at, std::int64_t in_by, int n, void* to, std::int64_t to_at,
+                                     std::int64_t to_by) const {
     if (widen != nullptr) {
-      widen(in, in_at, in_by, n, static_cast<Through*>(out) + out_at);
+      widen(in, in_at, in_by, n, static_cast<Through*>(to) + to_at);
     } else if (read == nullptr) {
-      write(static_cast<Through const*>(in) + in_at, n, out, out_at, out_by);
+      write(static_cast<Through const*>(in) + in_at, n, to, to_at, to_by);
     } else {
       Through strip[width];  // (width)
       read(in, in_at, in_by, n, strip);
-      write(strip, n, out, out_at, out_by);
+      write(strip, n, to, to_at, to_by);
     }
   }
 };

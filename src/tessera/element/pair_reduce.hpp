@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include <tessera/arg_reduce.hpp>
-#include <tessera/rowwise/exponential.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/walk.hpp>
 
@@ -41,7 +41,7 @@ struct ExponentialSum {
 
  private:
   KOKKOS_FORCEINLINE_FUNCTION A weight(A relative_to) const {
-    return top == relative_to ? sum : sum * exponential(top - relative_to);
+    return top == relative_to ? sum : sum * exp_below(top - relative_to);
   }
 };
 

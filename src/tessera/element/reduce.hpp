@@ -14,7 +14,6 @@
 #include <tessera/elementary.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
-#include <tessera/vector_units.hpp>
 
 // Two directions. ReduceAlong: the reduced elements are the neighbours in memory (a row), packs lie along them and
 // several threads share an output. ReduceAcross: the outputs are the neighbours (columns), a pack holds one element of
@@ -128,7 +127,7 @@ struct ReduceShape {
 
 /// Elements of a pack: a vector access, or what keeps the vector units of a core busy.
 template <class Exec, class In>
-inline constexpr int reduce_width = Machine<Exec>::lanes == 1 ? 64 : common_pack_size<In>();
+inline constexpr int reduce_width = Machine<Exec>::lanes == 1 ? 256 : common_pack_size<In>();
 
 /// What a kernel's input pointer points to. On a CPU bytes, read by a function for the element type into strips of the
 /// accumulator's type: the kernels are then compiled once and not for each type, and their strides count bytes.
@@ -213,7 +212,7 @@ struct ReduceAlong {
     }
   }
 
-  TESSERA_FOR_VECTOR_UNITS KOKKOS_FUNCTION A reduce_row(std::int64_t output, std::int64_t part) const {
+  KOKKOS_FUNCTION A reduce_row(std::int64_t output, std::int64_t part) const {
     auto const& row = data.row;
     In const* const from = data.in + data.outputs.place(output).offset[0];
     if (row.packs == 1) return short_row(from);
@@ -227,14 +226,21 @@ struct ReduceAlong {
     return values.fold();
   }
 
-  /// A row of at most a pack needs no accumulators.
+  /// A row of at most a pack needs few accumulators.
   KOKKOS_INLINE_FUNCTION A short_row(In const* from) const {
-    A value = Step<A>::identity;
+    constexpr int few = 16;
+    A value[few];
+    for (int j = 0; j < few; ++j) value[j] = Step<A>::identity;
     int const n = static_cast<int>(data.row.inner);
     A strip[width];  // (width)
     data.read(from, data.row.stride[0][0], n, strip);
-    for (int j = 0; j < n; ++j) value = Step<A>::take(value, strip[j]);
-    return value;
+    int i = 0;
+    for (; i + few <= n; i += few)
+      for (int j = 0; j < few; ++j) value[j] = Step<A>::take(value[j], strip[i + j]);
+    for (int j = 0; i + j < n; ++j) value[j] = Step<A>::take(value[j], strip[i + j]);
+    for (int half = few / 2; half > 0; half /= 2)
+      for (int j = 0; j < half; ++j) value[j] = Step<A>::combine(value[j], value[j + half]);
+    return value[0];
   }
 };
 
@@ -244,7 +250,7 @@ struct ReduceAcross {
   using Data = ReduceData<Exec, In, A>;
   Data const& data;
 
-  TESSERA_FOR_VECTOR_UNITS KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
+  KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
     ReduceShape const& shape = data.shape;
     std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
     std::int64_t const begin = part * shape.part_steps;
@@ -434,6 +440,7 @@ class LanesReduce {
 
 template <class Exec, class In, class A>
 struct ReduceKernel {
+  static constexpr bool vectorises = true;
   static constexpr bool starts_early = Machine<Exec>::lanes > 1;
   ReduceData<Exec, In, A> data;
   StepKind step;

@@ -9,6 +9,7 @@
 
 #include <tessera/compiled_spaces.hpp>
 #include <tessera/element/reduce.hpp>
+#include <tessera/vector_units.hpp>
 
 // From a ReduceProblem to launches.
 namespace tessera::detail {
@@ -120,7 +121,7 @@ void launch_pass(char const* label, Exec const& exec, ReduceProblem const& probl
                                  : has_aligned_packs(problem.in, alignment, width, pass.kept, pass.reduced);
   ReadElements<A> read = nullptr;
   if constexpr (std::is_same_v<Element, std::byte>) {
-    read = read_elements<A, In>;
+    read = for_vector_units<read_elements<A, In>>();
     for (int d = 0; d < pass.kept.rank; ++d) pass.kept.stride[0][d] *= static_cast<std::int64_t>(sizeof(In));
     for (int d = 0; d < pass.reduced.rank; ++d) pass.reduced.stride[0][d] *= static_cast<std::int64_t>(sizeof(In));
   }

@@ -6,16 +6,13 @@
 #include <cstdint>
 
 #include <tessera/element/convert.hpp>
-#include <tessera/vector_units.hpp>
 
-// Runs of elements between memory and the arrays that loops on a CPU work on. Never inlined: conversions between
-// element types vectorise into much code, which every kernel of a source then shares.
+// Runs of elements between memory and the arrays that loops on a CPU work on.
 namespace tessera::detail {
 
 /// to[i] = from[i * by], widened, for i in [0, n).
 template <class To, class From>
-TESSERA_FOR_VECTOR_UNITS [[gnu::noinline]] KOKKOS_FUNCTION void read_strip(From const* from, std::int64_t by, int n,
-                                                                           To* KOKKOS_RESTRICT to) {
+KOKKOS_INLINE_FUNCTION void read_strip(From const* from, std::int64_t by, int n, To* KOKKOS_RESTRICT to) {
   if (by == 1) {
     for (int i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
   } else if (by == 0) {
@@ -28,8 +25,7 @@ TESSERA_FOR_VECTOR_UNITS [[gnu::noinline]] KOKKOS_FUNCTION void read_strip(From 
 
 /// to[i * by] = from[i], rounded, for i in [0, n).
 template <class To, class From>
-TESSERA_FOR_VECTOR_UNITS [[gnu::noinline]] KOKKOS_FUNCTION void write_strip(From const* KOKKOS_RESTRICT from, int n,
-                                                                            To* to, std::int64_t by) {
+KOKKOS_INLINE_FUNCTION void write_strip(From const* KOKKOS_RESTRICT from, int n, To* to, std::int64_t by) {
   if (by == 1) {
     for (int i = 0; i < n; ++i) to[i] = round_to<To>(from[i]);
   } else {

@@ -18,7 +18,7 @@
 #include <tessera/functors.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
-#include <tessera/vector_units.hpp>
+#include <tessera/streaming.hpp>
 
 // out = f(in...) over the loops of dimensions.hpp. Operand 0 is the output, operands 1..n are the inputs and, for a
 // functor that wants it, the last operand is the linear index: it has strides like the others and no memory.
@@ -209,6 +209,7 @@ struct RunTransform {
   using Operands = Elements<F, To, From...>;
   using Real = typename Operands::Real;
   static constexpr int operands = Operands::operands;
+  static constexpr bool vectorises = true;
   static constexpr int strip = 256;          // 8 inputs of fp32 take 8 KB
   static constexpr std::int64_t run = 4096;  // elements per index, so that the start of a run costs nothing
 
@@ -220,8 +221,11 @@ struct RunTransform {
   Operands elements;
   Dimensions<operands> dims;
   std::int64_t total;
+  bool streamed = false;  // results go past the caches
 
-  RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), total(d.size()) {}
+  RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), total(d.size()) {
+    may_stream(std::index_sequence_for<From...>{});
+  }
 
   std::int64_t threads() const { return (total + run - 1) / run; }
 
@@ -241,9 +245,22 @@ struct RunTransform {
       left -= n;
       advance(n, at, offset);
     }
+    if (streamed) streaming_done();
   }
 
  private:
+  /// With the inputs, which lie elsewhere, results are larger than the caches.
+  template <std::size_t... I>
+  void may_stream(std::index_sequence<I...>) {
+    auto const bytes = [&](std::size_t size, int operand) {
+      bool const repeated = dims.stride[operand][dims.rank - 1] == 0;
+      return repeated ? 0 : total * static_cast<std::int64_t>(size);
+    };
+    streamed = dims.stride[0][0] == 1 && reinterpret_cast<std::uintptr_t>(elements.out) % line_of_memory == 0 &&
+               ((static_cast<void const*>(leaf<I>(elements.in)) != elements.out) && ...) &&
+               worth_streaming((bytes(sizeof(To), 0) + ... + bytes(sizeof(From), I + 1)));
+  }
+
   KOKKOS_FUNCTION void advance(int n, std::int64_t* at, std::int64_t* offset) const {
     at[0] += n;
     for (int o = 0; o < operands; ++o) offset[o] += n * dims.stride[o][0];
@@ -280,12 +297,19 @@ struct RunTransform {
     }
     apply(n, first, by, result.value,
           gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
-    write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
+    if (!streamed) return write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
+    if constexpr (std::is_same_v<Stored, To>) {
+      stream(elements.out + offset[0], result.value, n * sizeof(To));
+    } else {
+      Strip<To> rounded;
+      write_strip(result.value, n, rounded.value, 1);
+      stream(elements.out + offset[0], rounded.value, n * sizeof(To));
+    }
   }
 
   template <class Stored, class... X>
-  TESSERA_FOR_VECTOR_UNITS KOKKOS_FUNCTION void apply(int n, std::int64_t first, std::int64_t by,
-                                                      Stored* KOKKOS_RESTRICT result, X const*... x) const {
+  KOKKOS_INLINE_FUNCTION void apply(int n, std::int64_t first, std::int64_t by, Stored* KOKKOS_RESTRICT result,
+                                    X const*... x) const {
     for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(elements.f, first + j * by, x[j]...));
   }
 };
@@ -293,6 +317,7 @@ struct RunTransform {
 /// For functors without inputs, an element a thread. nvcc 13.0 does not survive the empty packs of the other two.
 template <class F, class To>
 struct Generate {
+  static constexpr bool vectorises = true;
   using Operands = Elements<F, To>;
   static constexpr int operands = Operands::operands;
   Operands elements;

@@ -3,6 +3,7 @@
 #ifndef TESSERA_GEMM_RUN_HPP
 #define TESSERA_GEMM_RUN_HPP
 
+#include <tessera/gemm/direct.hpp>
 #include <tessera/gemm/elementwise.hpp>
 #include <tessera/gemm/plan.hpp>
 
@@ -28,6 +29,8 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
         if (plan.narrow_factors)
           return run_gemm_tiles<NarrowAtoms<Exec, Element, GemmNarrow<Element>>>(exec, p, plan, epilogue);
       }
+      if constexpr (has_direct_products<Exec, Compute> && !own_epilogue<Epilogue>)
+        if (multiply_directly<Exec, Compute>(exec, p)) return;
       if constexpr (host)  // a tile of any size
         run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, plan, epilogue);
       else if (plan.tile_m == GemmCoarsened<host, Compute>::BM)

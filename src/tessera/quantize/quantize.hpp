@@ -14,13 +14,15 @@
 #include <tessera/rowwise/operand.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/walk.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
 template <class Walk>
 KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits tile_amax(Walk& tile, Operand const& in) {
-  auto const load = [&](std::int64_t p) { tile.template load<WideTypes>(in, p, tile.x, 0.0f); };
-  return canonical(tile.template reduce<Larger>(MagnitudeBits{0}, load, [](float x) { return magnitude_bits(x); }));
+  auto const load = [&](std::int64_t p) TESSERA_INLINE_LAMBDA { tile.template load<WideTypes>(in, p, tile.x, 0.0f); };
+  return canonical(tile.template reduce<Larger>(MagnitudeBits{0}, load,
+                                                [](float x) TESSERA_INLINE_LAMBDA { return magnitude_bits(x); }));
 }
 
 struct ClearAmax {
@@ -38,13 +40,14 @@ struct FinishScale {
 
 template <class Exec, class Shape>
 struct AmaxKernel {
+  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand in;
   float* amax;
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) {
+    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) TESSERA_INLINE_LAMBDA {
       MagnitudeBits const bits = tile_amax(tile, in);
       if (tile.is_first_lane()) raise(amax, bits);
     });
@@ -54,6 +57,7 @@ struct AmaxKernel {
 /// With `scale_is_given` (per_tensor) the scale is read, otherwise it is the tile's own and written.
 template <class Exec, class Shape>
 struct QuantizeKernel {
+  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand out, in, scales;
   float* amax;  // may be absent
@@ -62,13 +66,14 @@ struct QuantizeKernel {
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) { one_tile(tile); });
+    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team,
+                                      [&](auto& tile) TESSERA_INLINE_LAMBDA { one_tile(tile); });
   }
 
   template <class Walk>
   KOKKOS_FORCEINLINE_FUNCTION void one_tile(Walk& tile) const {
-    auto const load = [&](std::int64_t p) { tile.template load<WideTypes>(in, p, tile.x, 0.0f); };
-    auto const already_loaded = [](std::int64_t) {};
+    auto const load = [&](std::int64_t p) TESSERA_INLINE_LAMBDA { tile.template load<WideTypes>(in, p, tile.x, 0.0f); };
+    auto const already_loaded = [](std::int64_t) TESSERA_INLINE_LAMBDA {};
     float scale;
     if (scale_is_given) {
       scale = tile.value(scales);
@@ -81,8 +86,8 @@ struct QuantizeKernel {
         if (amax != nullptr) raise(amax, bits);
       }
     }
-    auto const write = [&](std::int64_t p) {
-      tile.map([&](float x) { return x / scale; });
+    auto const write = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
+      tile.map([&](float x) TESSERA_INLINE_LAMBDA { return x / scale; });
       tile.template store<QuantizedTypes>(out, p);
     };
     if constexpr (Shape::held)
@@ -94,20 +99,23 @@ struct QuantizeKernel {
 
 template <class Exec, class Shape>
 struct DequantizeKernel {
+  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand out, in, scales;
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team, [&](auto& tile) { one_tile(tile); });
+    for_each_tile<Exec, float, Shape>(team, grid, tiles, tiles_a_team,
+                                      [&](auto& tile) TESSERA_INLINE_LAMBDA { one_tile(tile); });
   }
 
   template <class Walk>
   KOKKOS_FORCEINLINE_FUNCTION void one_tile(Walk& tile) const {
     float const scale = tile.value(scales);
-    tile.for_each_portion([&](std::int64_t p) { tile.template load<QuantizedTypes>(in, p, tile.x, 0.0f); },
-                          [&](std::int64_t p) {
-                            tile.map([&](float x) { return x * scale; });
+    tile.for_each_portion([&](std::int64_t p)
+                              TESSERA_INLINE_LAMBDA { tile.template load<QuantizedTypes>(in, p, tile.x, 0.0f); },
+                          [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
+                            tile.map([&](float x) TESSERA_INLINE_LAMBDA { return x * scale; });
                             tile.template store<WideTypes>(out, p);
                           });
   }
@@ -115,11 +123,11 @@ struct DequantizeKernel {
 
 // ---- from a problem to a grid and a shape
 
-using WarpShape = Shape<128, Worker::thread, true, 4, 8>;              // up to 1024 elements
-using TeamShape = Shape<256, Worker::team, true, 4, 8>;                // up to 8192
-using LongShape = Shape<512, Worker::team, false, 4, 8>;               // any number
-using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;           // 128: four elements a lane
-using HostSquareShape = Shape<32, Worker::thread, false, 1, 64, 128>;  // 128 x 128
+using WarpShape = Shape<128, Worker::thread, true, 4, 8>;               // up to 1024 elements
+using TeamShape = Shape<256, Worker::team, true, 4, 8>;                 // up to 8192
+using LongShape = Shape<512, Worker::team, false, 4, 8>;                // any number
+using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;            // 128: four elements a lane
+using HostSquareShape = Shape<32, Worker::thread, false, 1, 128, 128>;  // 128 x 128
 
 inline constexpr std::int64_t warp_elements = 1024, team_elements = 8192;
 
@@ -189,12 +197,15 @@ template <class Shape, class Exec>
 void start_quantize(char const* label, Exec const& exec, QuantizeProblem const& problem, TileGrid const& grid,
                     bool scale_is_given) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
-  launch_tiles<Shape>(
-      label, exec, grid,
-      QuantizeKernel<KernelSpace<Exec>, Shape>{grid, operand(problem.out, grid, Shape::width, wide),
-                                               operand(problem.in, grid, Shape::width, wide),
-                                               operand(problem.scales, grid, Shape::width, wide), problem.amax,
-                                               largest_of(problem.out.type), scale_is_given});
+  QuantizeKernel<KernelSpace<Exec>, Shape> kernel{grid,
+                                                  operand(problem.out, grid, Shape::width, wide),
+                                                  operand(problem.in, grid, Shape::width, wide),
+                                                  operand(problem.scales, grid, Shape::width, wide),
+                                                  problem.amax,
+                                                  largest_of(problem.out.type),
+                                                  scale_is_given};
+  if constexpr (Machine<Exec>::is_host) kernel.out.streamed = may_stream(problem.out, grid, problem.in);
+  launch_tiles<Shape>(label, exec, grid, kernel);
 }
 
 template <class Exec>
@@ -257,9 +268,10 @@ void run_dequantize(Exec const& exec, QuantizeProblem const& given) {
     using Shape = decltype(shape);
     constexpr bool wide = Machine<Exec>::lanes > 1;
     auto const tiles = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
-    launch_tiles<Shape>(
-        "tessera::dequantize", exec, grid,
-        DequantizeKernel<KernelSpace<Exec>, Shape>{grid, tiles(problem.out), tiles(problem.in), tiles(problem.scales)});
+    DequantizeKernel<KernelSpace<Exec>, Shape> kernel{grid, tiles(problem.out), tiles(problem.in),
+                                                      tiles(problem.scales)};
+    if constexpr (Machine<Exec>::is_host) kernel.out.streamed = may_stream(problem.out, grid, problem.in);
+    launch_tiles<Shape>("tessera::dequantize", exec, grid, kernel);
   });
 }
 

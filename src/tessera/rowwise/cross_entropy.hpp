@@ -4,7 +4,7 @@
 #define TESSERA_ROWWISE_CROSS_ENTROPY_HPP
 
 #include <tessera/cross_entropy.hpp>
-#include <tessera/rowwise/exponential.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/rowwise/labels.hpp>
 #include <tessera/rowwise/packed_cross_entropy.hpp>
 #include <tessera/rowwise/row_types.hpp>
@@ -38,7 +38,7 @@ struct CrossEntropyKernel {
     };
     Acc top = row.template reduce<Larger>(lowest, load, [](Acc x) { return x; });
     if (top == lowest) top = 0;  // nothing but -Inf and NaN: the exponentials are 0 and NaN
-    Acc const sum = row.sum(again, [&](Acc x) { return exponential(x - top); });
+    Acc const sum = row.sum(again, [&](Acc x) { return exp_below(x - top); });
     Acc total = 0;
     if (smoothing != Acc(0))
       total = row.sum(
@@ -61,7 +61,7 @@ struct CrossEntropyKernel {
         },
         [&](std::int64_t p) {
           if (target.counts()) {
-            row.map([&](Acc x) { return exponential(x - top) * factor - less; });
+            row.map([&](Acc x) { return exp_below(x - top) * factor - less; });
             subtract(row, p, target.label, hit);
           } else {
             row.map([](Acc) { return Acc(0); });

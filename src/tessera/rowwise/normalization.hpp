@@ -7,12 +7,14 @@
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
 /// LayerNorm if `centered`, else RMSNorm, which is the same without the mean.
 template <class Exec, class Acc, class Shape>
 struct NormKernel {
+  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand out, in, weight, bias, mean, rstd, residual, sum;
   Acc epsilon;
@@ -20,39 +22,40 @@ struct NormKernel {
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) { one_row(row); });
+    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team,
+                                    [&](auto& row) TESSERA_INLINE_LAMBDA { one_row(row); });
   }
 
   template <class Walk>
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Walk& row) const {
     Acc const length = grid.columns > 0 ? static_cast<Acc>(grid.columns) : Acc(1);
-    auto const keep = [](Acc x) { return x; };
-    auto const square = [](Acc x) { return x * x; };
+    auto const keep = [](Acc x) TESSERA_INLINE_LAMBDA { return x; };
+    auto const square = [](Acc x) TESSERA_INLINE_LAMBDA { return x * x; };
     // Where a sum is written the row is that sum, rounded; a row that is read again is read from there, because the
     // sum may have taken the place of the residual.
-    auto const read_first = [&](std::int64_t p) {
+    auto const read_first = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       row.template load<RowInputs<Acc>>(in, p, row.x, Acc(0));
       if (!residual.present()) return;
       typename Walk::Portion added;
       row.template load<RowInputs<Acc>>(residual, p, added, Acc(0));
-      row.map(added, [](Acc x, Acc y) { return x + y; });
+      row.map(added, [](Acc x, Acc y) TESSERA_INLINE_LAMBDA { return x + y; });
       if (sum.present()) row.template store<RowInputs<Acc>, true>(sum, p);
     };
-    auto const read = [&](std::int64_t p) {
+    auto const read = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       if (sum.present())
         row.template load<RowInputs<Acc>>(sum, p, row.x, Acc(0));
       else
         read_first(p);
     };
-    auto const already_read = [](std::int64_t) {};
+    auto const already_read = [](std::int64_t) TESSERA_INLINE_LAMBDA {};
 
     Acc center = 0;
-    auto const subtract_center = [&](std::int64_t p) {
+    auto const subtract_center = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       if (!centered) return;
-      row.map([&](Acc x) { return x - center; });
+      row.map([&](Acc x) TESSERA_INLINE_LAMBDA { return x - center; });
       row.fill_residue(p, Acc(0));
     };
-    auto const read_centered = [&](std::int64_t p) {
+    auto const read_centered = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       read(p);
       subtract_center(p);
     };
@@ -72,16 +75,16 @@ struct NormKernel {
       if (mean.present()) row.store_value(mean, center);
       if (rstd.present()) row.store_value(rstd, factor);
     }
-    auto const write = [&](std::int64_t p) {
-      row.map([&](Acc x) { return x * factor; });
+    auto const write = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
+      row.map([&](Acc x) TESSERA_INLINE_LAMBDA { return x * factor; });
       typename Walk::Portion parameter;
       if (weight.present()) {
         row.template load<RowInputs<Acc>>(weight, p, parameter, Acc(0));
-        row.map(parameter, [](Acc x, Acc w) { return x * w; });
+        row.map(parameter, [](Acc x, Acc w) TESSERA_INLINE_LAMBDA { return x * w; });
       }
       if (bias.present()) {
         row.template load<RowInputs<Acc>>(bias, p, parameter, Acc(0));
-        row.map(parameter, [](Acc x, Acc b) { return x + b; });
+        row.map(parameter, [](Acc x, Acc b) TESSERA_INLINE_LAMBDA { return x + b; });
       }
       row.template store<RowOutputs<Acc>>(out, p);
     };
@@ -102,11 +105,20 @@ void start_norm(Exec const& exec, NormProblem problem) {
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
-    launch_tiles<Shape>(problem.label, exec, grid,
-                        NormKernel<KernelSpace<Exec>, Acc, Shape>{
-                            grid, rows(problem.out), rows(problem.in), rows(problem.weight), rows(problem.bias),
-                            rows(problem.mean), rows(problem.rstd), rows(problem.residual), rows(problem.sum),
-                            static_cast<Acc>(problem.epsilon), problem.centered});
+    NormKernel<KernelSpace<Exec>, Acc, Shape> kernel{grid,
+                                                     rows(problem.out),
+                                                     rows(problem.in),
+                                                     rows(problem.weight),
+                                                     rows(problem.bias),
+                                                     rows(problem.mean),
+                                                     rows(problem.rstd),
+                                                     rows(problem.residual),
+                                                     rows(problem.sum),
+                                                     static_cast<Acc>(problem.epsilon),
+                                                     problem.centered};
+    if constexpr (Machine<Exec>::is_host)
+      kernel.out.streamed = may_stream(problem.out, grid, problem.in, problem.residual, problem.sum);
+    launch_tiles<Shape>(problem.label, exec, grid, kernel);
   });
 }
 

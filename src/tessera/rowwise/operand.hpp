@@ -49,6 +49,7 @@ struct Operand {
   Scalar type = Scalar::fp32;
   bool packed = false;  // whole packs may be read: consecutive elements, every row aligned as packs want it
   std::int64_t outer = 0, inner = 0, row = 0, column = 0;
+  bool streamed = false;  // packs of whole lines go past the caches
 
   KOKKOS_FUNCTION bool present() const { return data != nullptr; }
   KOKKOS_FUNCTION std::int64_t offset(TileGrid const& grid, TileIndex const& at) const {

@@ -9,12 +9,14 @@
 #include <tessera/detail/rows.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/rowwise/walk.hpp>
+#include <tessera/streaming.hpp>
 
 // Which shape a row of a given length gets, and how rows become a grid.
 namespace tessera::detail {
 
-/// One thread, 64 elements at a time: a few vector registers' worth, small enough for the L1 cache.
-using HostShape = Shape<32, Worker::thread, false, 1, 64>;
+/// One thread, 256 elements at a time: a few of such strips stay in the first-level cache, and what finding the next
+/// one costs is little beside the work on it.
+using HostShape = Shape<32, Worker::thread, false, 1, 256>;
 
 /// Calls f(Shape{}) with the shape for rows of n elements. Lanes hold 32 numbers at most: with the temporaries of a
 /// kernel that stays within the 128 registers a thread has at 512 threads.
@@ -53,10 +55,19 @@ std::int64_t tiles_per_team(TileGrid const& grid) {
 
 /// Starts `kernel` over the grid. A kernel has the members `tiles` and `tiles_a_team`.
 template <class Shape, class Exec, class Kernel>
-void launch_tiles(char const* label, Exec const& exec, TileGrid const& grid, Kernel kernel) {
+void launch_tiles(char const* label, Exec const& exec, TileGrid const& grid, Kernel kernel, std::size_t scratch = 0) {
   kernel.tiles = grid.tiles();
   kernel.tiles_a_team = tiles_per_team<Exec, Shape>(grid);
-  launch<Shape::threads>(label, exec, (kernel.tiles + kernel.tiles_a_team - 1) / kernel.tiles_a_team, 0, kernel);
+  launch<Shape::threads>(label, exec, (kernel.tiles + kernel.tiles_a_team - 1) / kernel.tiles_a_team, scratch, kernel);
+}
+
+/// Elements of a CPU's row of which a core keeps the results between passes in its second-level cache; 0 if it has
+/// more than that has room for.
+template <class Shape>
+std::int64_t kept_elements(TileGrid const& grid, std::size_t size) {
+  constexpr std::int64_t room = 128 << 10, portion = Shape::packs * Shape::width;
+  std::int64_t const elements = (grid.columns + portion - 1) / portion * portion;
+  return elements * static_cast<std::int64_t>(size) <= room ? elements : 0;
 }
 
 /// The rows of an operand, as tiles of the grid.
@@ -74,6 +85,22 @@ inline Operand operand(RowArray const& a, TileGrid const& grid, int width, bool 
   Operand o{a.data, a.type, false, a.stride[0], a.stride[1], a.stride[2], a.stride[3]};
   o.packed = is_packed(o, grid, width, wide);
   return o;
+}
+
+/// Whether a CPU stores this result past its caches: with what is read, it is larger than they are, none of that lies
+/// where it goes, and packs are whole lines of memory.
+template <class... Array>
+bool may_stream(RowArray const& out, TileGrid const& grid, Array const&... in) {
+  auto const bytes = [](RowArray const& a) {
+    return a.extent[0] * a.extent[1] * a.extent[2] * a.extent[3] * static_cast<std::int64_t>(size_of(a.type));
+  };
+  auto const lines = [&](std::int64_t extent, std::int64_t stride) {
+    return extent <= 1 || stride * static_cast<std::int64_t>(size_of(out.type)) % line_of_memory == 0;
+  };
+  return ((in.data != out.data) && ...) && worth_streaming((bytes(out) + ... + bytes(in))) &&
+         reinterpret_cast<std::uintptr_t>(out.data) % line_of_memory == 0 && lines(grid.leading[0], out.stride[0]) &&
+         lines(grid.leading[1], out.stride[1]) && lines(grid.rows, out.stride[2]) &&
+         lines(grid.column_tiles, grid.tile_columns);
 }
 
 /// Merges leading extents that follow one another without a gap in every operand, so that kernels divide less.

@@ -3,7 +3,7 @@
 #ifndef TESSERA_ROWWISE_SOFTMAX_BACKWARD_HPP
 #define TESSERA_ROWWISE_SOFTMAX_BACKWARD_HPP
 
-#include <tessera/rowwise/exponential.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/staying_softmax.hpp>
@@ -44,7 +44,7 @@ struct SoftmaxBackwardKernel {
     typename Walk::Portion dy;
     auto const read = [&](std::int64_t p) {
       if (!Shape::held || from_output) load(p);
-      if (log || !from_output) row.map([&](Acc x) { return exponential(x - top); });
+      if (log || !from_output) row.map([&](Acc x) { return exp_below(x - top); });
       row.template load<RowInputs<Acc>>(d_out, p, dy, Acc(0));
     };
     auto const weight = [](Acc e, Acc) { return e; };

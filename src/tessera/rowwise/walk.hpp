@@ -9,6 +9,8 @@
 
 #include <tessera/launch.hpp>
 #include <tessera/rowwise/operand.hpp>
+#include <tessera/streaming.hpp>
+#include <tessera/unroll.hpp>
 
 // How a tile (mostly: a row) is shared among the lanes of a team. A lane's unit of work is a portion: `Packs` packs of
 // `Width` consecutive elements, packs of neighbouring lanes next to each other. A tile that is one portion a lane is
@@ -108,6 +110,8 @@ template <class Exec, class Acc, class Shape_>
 class Walk {
   static constexpr int packs = Shape_::packs, width = Shape_::width;
   static constexpr bool wide = Machine<Exec>::lanes > 1;
+  static constexpr int vector = 16;  // elements that a CPU works on together
+  static_assert(wide || (packs == 1 && width % vector == 0));
 
  public:
   using Shape = Shape_;
@@ -130,6 +134,22 @@ class Walk {
   KOKKOS_FORCEINLINE_FUNCTION Acc join(Acc mine, Acc identity) const {
     return lanes_.template join<Join>(mine, identity);
   }
+  /// On a CPU tiles may be kept in scratch between the passes of a kernel.
+  KOKKOS_FUNCTION void keep_in(Acc* room) { kept_ = room; }
+  KOKKOS_FUNCTION bool keeps() const { return !wide && kept_ != nullptr; }
+  KOKKOS_FORCEINLINE_FUNCTION void keep(std::int64_t p) const {
+    if (!keeps()) return;
+    Acc* const to = kept_ + p * (packs * width);
+    unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
+      for (int j = 0; j < used(); ++j) to[k * width + j] = x[k][j];
+    });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void recall(std::int64_t p) {
+    Acc const* const from = kept_ + p * (packs * width);
+    unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
+      for (int j = 0; j < used(); ++j) x[k][j] = from[k * width + j];
+    });
+  }
   /// body(p) for each of the tile's portions, after prepare(p) has put it into x. A held tile has one portion.
   template <class Prepare, class Body>
   KOKKOS_FORCEINLINE_FUNCTION void for_each_portion(Prepare const& prepare, Body const& body) {
@@ -141,6 +161,7 @@ class Walk {
                                                        : (columns_ + width - 1) / width;
       std::int64_t const step = std::int64_t{packs} * lanes_.count();
       for (std::int64_t p = 0; p * step < all; ++p) {
+        if constexpr (!wide) used_ = (find(p, 0).count + vector - 1) / vector * vector;
         prepare(p);
         body(p);
       }
@@ -150,13 +171,19 @@ class Walk {
   /// Reads a portion of an operand into `to`; elements beyond the tile become `fill`.
   template <class Types>
   KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, std::int64_t p, Portion& to, Acc fill) const {
-    Types::visit(from.type, [&](auto tag) {
+    Types::visit(from.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using T = typename decltype(tag)::type;
       T const* const tile = static_cast<T const*>(from.data) + from.offset(grid_, at_);
-      unrolled<packs>([&](int k) {
+      unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
         Place const place = find(p, k);
         T const* const first = tile + place.row * from.row + place.column * from.column;
-        if (from.packed && place.count == width) {
+        if constexpr (!wide) {
+          if (from.packed)
+            for (int j = 0; j < place.count; ++j) to[k][j] = static_cast<Acc>(first[j]);
+          else
+            for (int j = 0; j < place.count; ++j) to[k][j] = static_cast<Acc>(first[j * from.column]);
+          for (int j = place.count; j < used(); ++j) to[k][j] = fill;
+        } else if (from.packed && place.count == width) {
           auto const pack = *reinterpret_cast<RowPack<T, width, wide> const*>(first);
           for (int j = 0; j < width; ++j) to[k][j] = static_cast<Acc>(pack.element[j]);
         } else {
@@ -169,12 +196,13 @@ class Walk {
   /// Writes x to a portion of an operand. With `Round`, x becomes what was stored.
   template <class Types, bool Round = false>
   KOKKOS_FORCEINLINE_FUNCTION void store(Operand const& to, std::int64_t p) {
-    Types::visit(to.type, [&](auto tag) {
+    Types::visit(to.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using T = typename decltype(tag)::type;
       T* const tile = static_cast<T*>(const_cast<void*>(to.data)) + to.offset(grid_, at_);
-      unrolled<packs>([&](int k) {
+      unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
         Place const place = find(p, k);
         T* const first = tile + place.row * to.row + place.column * to.column;
+        if constexpr (!wide) return store_strip<T, Round>(to, x[k], place.count, first);
         RowPack<T, width, wide> pack;
         for (int j = 0; j < width; ++j) pack.element[j] = stored<T>(x[k][j]);
         if constexpr (Round)
@@ -207,23 +235,23 @@ class Walk {
   /// x = f(x) for every element of the portion, those beyond the tile as well.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void map(F const& f) {
-    unrolled<packs>([&](int k) {
-      for (int j = 0; j < width; ++j) x[k][j] = f(x[k][j]);
+    unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
+      for (int j = 0; j < used(); ++j) x[k][j] = f(x[k][j]);
     });
   }
   /// x = f(x, y), element by element.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void map(Portion const& y, F const& f) {
-    unrolled<packs>([&](int k) {
-      for (int j = 0; j < width; ++j) x[k][j] = f(x[k][j], y[k][j]);
+    unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
+      for (int j = 0; j < used(); ++j) x[k][j] = f(x[k][j], y[k][j]);
     });
   }
   /// Elements beyond the tile become `fill` again.
   KOKKOS_FORCEINLINE_FUNCTION void fill_residue(std::int64_t p, Acc fill) {
-    unrolled<packs>([&](int k) {
+    unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
       int const count = find(p, k).count;
       if (count < width)
-        for (int j = 0; j < width; ++j) x[k][j] = j < count ? x[k][j] : fill;
+        for (int j = wide ? 0 : count; j < used(); ++j) x[k][j] = j < count ? x[k][j] : fill;
     });
   }
 
@@ -233,13 +261,16 @@ class Walk {
   KOKKOS_FORCEINLINE_FUNCTION T reduce(T identity, Prepare const& prepare, Value const& value) {
     T totals[width];
     for (int j = 0; j < width; ++j) totals[j] = identity;
-    for_each_portion(prepare, [&](std::int64_t) {
-      unrolled<packs>([&](int k) {
-        for (int j = 0; j < width; ++j) totals[j] = Join{}(totals[j], value(x[k][j]));
+    for_each_portion(prepare, [&](std::int64_t) TESSERA_INLINE_LAMBDA {
+      unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
+        for (int j = 0; j < used(); ++j) totals[j] = Join{}(totals[j], value(x[k][j]));
       });
     });
+    if constexpr (!wide)
+      for (int half = width / 2; half >= 8; half /= 2)
+        for (int j = 0; j < half; ++j) totals[j] = Join{}(totals[j], totals[j + half]);
     T total = totals[0];
-    for (int j = 1; j < width; ++j) total = Join{}(total, totals[j]);
+    for (int j = 1; j < (wide ? width : 8); ++j) total = Join{}(total, totals[j]);
     return lanes_.template join<Join>(total, identity);
   }
 
@@ -271,11 +302,35 @@ class Walk {
     }
   }
 
+  /// Elements of a pack that are worked on. A CPU's are long, and rows may be short.
+  KOKKOS_FORCEINLINE_FUNCTION int used() const { return wide ? width : used_; }
+  /// Stores the elements of a CPU's pack that are in the tile.
+  template <class T, bool Round>
+  KOKKOS_FORCEINLINE_FUNCTION static void store_strip(Operand const& to, Acc (&from)[width], int count, T* first) {
+    if (to.streamed && count == width) {
+      if constexpr (std::is_same_v<T, Acc>) {
+        stream(first, from, sizeof from);
+      } else {
+        T strip[width];
+        for (int j = 0; j < width; ++j) strip[j] = stored<T>(from[j]);
+        stream(first, strip, sizeof strip);
+      }
+    } else if (to.packed) {
+      for (int j = 0; j < count; ++j) first[j] = stored<T>(from[j]);
+    } else {
+      for (int j = 0; j < count; ++j) first[j * to.column] = stored<T>(from[j]);
+    }
+    if constexpr (Round)
+      for (int j = 0; j < count; ++j) from[j] = static_cast<Acc>(stored<T>(from[j]));
+  }
+
   Lanes<Exec, Shape::by> const& lanes_;
   TileGrid const& grid_;
   TileIndex at_;
   std::int64_t columns_;
   int rows_ = 1;
+  int used_ = width;
+  Acc* kept_ = nullptr;
 };
 
 /// Runs f(walk) for the tiles of a team: `tiles_a_team` consecutive ones, dealt out among its workers.
@@ -290,6 +345,7 @@ KOKKOS_FORCEINLINE_FUNCTION void for_each_tile(TeamMember<Exec> const& team, Til
     Walk<Exec, Acc, Shape> walk(lanes, grid, tile_index(grid, tile));
     f(walk);
   }
+  if constexpr (Machine<Exec>::is_host) streaming_done();
 }
 
 }  // namespace tessera::detail

@@ -1,0 +1,304 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_BACKWARD_HPP
+#define TESSERA_ATTENTION_BACKWARD_HPP
+
+#include <tessera/attention.hpp>
+#include <tessera/attention/backward_run.hpp>
+
+namespace tessera {
+
+struct AttentionBackwardOptions {
+  /// What attention() was called with: scale, masks, layout and sinks. `lse`, `splits` and the workspace there do not
+  /// count.
+  AttentionOptions forward = {};
+  /// The gradient that arrives through LSE, (B, H, S_q): added to what arrives through O.
+  ViewRef<float const, 3> d_lse = {};
+  ViewRef<double const, 3> d_lse_fp64 = {};  ///< the same for operands of double
+  /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
+  /// come.
+  bool deterministic = false;
+  /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
+  /// Hopper pipeline O(S·d). Not to be touched before the gradients are there.
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
+  bool allow_fallback = true;  ///< false: Error{unsupported} when the asked algorithm cannot run
+};
+
+namespace detail {
+
+inline constexpr char const* backward_name = "tessera::attention_backward";
+
+/// Why the pipeline of bulk copies cannot form these gradients; nullptr when it can.
+template <class Exec, class Compute>
+char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
+                                   [[maybe_unused]] AttentionBackwardProblem const& p,
+                                   [[maybe_unused]] bool deterministic) {
+  if constexpr (!has_bulk_pipeline<Exec>) {
+    return "the hopper pipeline needs the CUDA backend built for sm_90a";
+  } else if constexpr (!std::is_same_v<Compute, float>) {
+    return "the hopper pipeline has no fp64 products";
+  } else {
+    if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
+    if (deterministic) return "the hopper pipeline adds dQ up in no particular order";
+    if (attention_features(p.forward) > 128) return "the hopper pipeline forms gradients of up to 128 features";
+    if (p.forward.q.rows == 0 || p.forward.q.cols == 0) return "there is nothing to multiply";
+    for (MatrixStack const* m : {&p.forward.q, &p.forward.k, &p.forward.v, &p.d_o, &p.dk, &p.dv}) {
+      bool const gradient = m == &p.dk || m == &p.dv;
+      if ((m->type != Scalar::bf16 && m->type != Scalar::fp16 && !gradient) ||
+          (!gradient && m->type != p.forward.q.type))
+        return "the hopper pipeline takes Q, K, V and dO of bf16 or of fp16";
+      if (m->col_stride != 1 || !bulk_copyable(*m))
+        return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
+    }
+    return nullptr;
+  }
+}
+
+/// What the forward may have that gradients are not formed of.
+inline void refuse_in_backward(AttentionOptions const& options) {
+  auto const refuse = [](bool is, char const* what) {
+    if (is) throw Error(ErrorCode::unsupported, std::string(backward_name) + ": no gradients with " + what);
+  };
+  refuse(static_cast<bool>(options.query_starts) || static_cast<bool>(options.key_starts), "packed sequences");
+  refuse(static_cast<bool>(options.block_table), "keys in pages");
+  refuse(options.q_scale || options.k_scale || options.v_scale, "scales of heads");
+  refuse(options.dropout.p > 0, "dropout");
+}
+
+/// Takes a vector of each query.
+template <class Exec, class T>
+MatrixStack take_query_values(char const* name, Array<T, 3> const& a, AttentionProblem const& p,
+                              std::string const& operands) {
+  if (a.extent[0] != p.q.outer || a.extent[1] != p.q.inner || a.extent[2] != p.q.rows)
+    throw Error(ErrorCode::extent, std::string(backward_name) + ": " + name + " " + shape(a) +
+                                       " is not (batch, heads, queries) of Q; " + operands);
+  check_data(backward_name, name, a);
+  return {a.data,      scalar_of<std::remove_const_t<T>>,
+          a.extent[2], 1,
+          a.stride[2], 1,
+          a.extent[0], a.extent[1],
+          a.stride[0], a.stride[1]};
+}
+
+/// An output with the extents of what it is the gradient of.
+template <class T, class TO>
+MatrixStack take_gradient(char const* name, Array<T, 4> const& a, char const* of_name, Array<TO, 4> const& of,
+                          AttentionLayout layout) {
+  for (int i = 0; i < 4; ++i)
+    if (a.extent[i] != of.extent[i])
+      throw Error(ErrorCode::extent, std::string(backward_name) + ": " + name + " " + shape(a) +
+                                         " does not have the extents of " + of_name + " " + shape(of));
+  check_data(backward_name, name, a);
+  return attention_stack(a, layout);
+}
+
+template <class Exec, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
+constexpr void require_backward_operands() {
+  require_views<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
+  require_outputs<DQ, DK, DV>();
+  static_assert(DQ::rank() == 4 && DK::rank() == 4 && DV::rank() == 4 && Q::rank() == 4 && K::rank() == 4 &&
+                    V::rank() == 4 && O::rank() == 4 && DO::rank() == 4 && L::rank() == 3,
+                "attention_backward: Q, K, V, O, their gradients are Views of rank 4 as attention() has them, LSE of "
+                "rank 3: batch, head, query");
+  using TQ = typename Q::non_const_value_type;
+  static_assert(
+      std::is_same_v<TQ, typename K::non_const_value_type> && std::is_same_v<TQ, typename V::non_const_value_type>,
+      "attention_backward: Q, K and V have one value type");
+  static_assert(float_type<TQ> && sizeof(TQ) > 1 && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
+                "attention_backward: the elements are float, fp16_t or bf16_t, or double on a CPU");
+  constexpr bool wide = std::is_same_v<TQ, double>;
+  static_assert(wide == std::is_same_v<typename DQ::value_type, double> &&
+                    wide == std::is_same_v<typename DK::value_type, double> &&
+                    wide == std::is_same_v<typename DV::value_type, double> &&
+                    wide == std::is_same_v<typename O::non_const_value_type, double> &&
+                    wide == std::is_same_v<typename DO::non_const_value_type, double> &&
+                    std::is_same_v<typename L::non_const_value_type, std::conditional_t<wide, double, float>>,
+                "attention_backward: O, dO and the gradients are of floating-point types, of double exactly when Q, K "
+                "and V are; LSE is of float, or then of double");
+}
+
+template <class Exec, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
+AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, DV const& dv_view, Q const& q_view,
+                                          K const& k_view, V const& v_view, O const& o_view, L const& lse_view,
+                                          DO const& d_o_view, AttentionBackwardOptions const& options) {
+  AttentionOptions forward = options.forward;
+  refuse_in_backward(forward);
+  forward.lse = {};
+  forward.lse_fp64 = {};
+  forward.splits = 0;
+  forward.workspace = nullptr;
+  forward.workspace_bytes = 0;
+  AttentionBackwardProblem p;
+  p.forward = attention_problem<Exec>(o_view, q_view, k_view, v_view, forward);
+  auto const q = array(q_view);
+  auto const k = array(k_view);
+  auto const v = array(v_view);
+  auto const o = array(o_view);
+  auto const d_o = array(d_o_view);
+  auto const lse = array(lse_view);
+  auto const dq = array(dq_view);
+  auto const dk = array(dk_view);
+  auto const dv = array(dv_view);
+  std::string const operands = "Q " + shape(q) + ", K " + shape(k) + ", V " + shape(v) + ", O " + shape(o);
+  p.d_o = take_gradient("dO", d_o, "O", o, forward.layout);
+  p.dq = take_gradient("dQ", dq, "Q", q, forward.layout);
+  p.dk = take_gradient("dK", dk, "K", k, forward.layout);
+  p.dv = take_gradient("dV", dv, "V", v, forward.layout);
+  p.forward.lse = take_query_values<Exec>("LSE", lse, p.forward, operands);
+  constexpr bool wide = std::is_same_v<typename Q::non_const_value_type, double>;
+  check_value(wide ? !options.d_lse : !options.d_lse_fp64, backward_name,
+              wide ? "operands of double have options.d_lse_fp64, not options.d_lse"
+                   : "only operands of double have options.d_lse_fp64");
+  auto const take_d_lse = [&](auto const& d_lse) {
+    if (!d_lse) return;
+    d_lse.template check_accessible<Exec>(backward_name, "options.d_lse");
+    p.d_lse = take_query_values<Exec>("d_lse", d_lse.array(), p.forward, operands);
+  };
+  take_d_lse(options.d_lse);
+  take_d_lse(options.d_lse_fp64);
+  auto const check_output = [&](char const* name, auto const& a) {
+    check_writable(backward_name, name, a);
+    check_no_overlap(backward_name, name, a, "Q", q);
+    check_no_overlap(backward_name, name, a, "K", k);
+    check_no_overlap(backward_name, name, a, "V", v);
+    check_no_overlap(backward_name, name, a, "O", o);
+    check_no_overlap(backward_name, name, a, "dO", d_o);
+    check_no_overlap(backward_name, name, a, "LSE", lse);
+  };
+  check_output("dQ", dq);
+  check_output("dK", dk);
+  check_output("dV", dv);
+  check_no_overlap(backward_name, "dQ", dq, "dK", dk);
+  check_no_overlap(backward_name, "dQ", dq, "dV", dv);
+  check_no_overlap(backward_name, "dK", dk, "dV", dv);
+  return p;
+}
+
+/// What runs, and the workspace it takes.
+template <class Exec, class Compute>
+AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
+                            AttentionBackwardOptions const& options) {
+  AttentionPlan plan;
+  plan.concurrency = Machine<Exec>::concurrency(exec);
+  char const* const obstacle = bulk_backward_obstacle<Exec, Compute>(exec, p, options.deterministic);
+  auto const wanted = options.algorithm;
+  bool const bulk =
+      (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
+  char const* refusal = nullptr;
+  if (wanted == AttentionAlgorithm::hopper) refusal = obstacle;
+  if (wanted == AttentionAlgorithm::tensor_core) refusal = "tensor_core forms no gradients";
+  if (refusal != nullptr && !options.allow_fallback)
+    throw Error(ErrorCode::unsupported,
+                std::string(backward_name) + ": algorithm " + name(wanted) + " cannot run: " + refusal);
+  plan.algorithm = bulk ? AttentionAlgorithm::hopper : AttentionAlgorithm::tiled;
+  plan.reason = refusal != nullptr                        ? refusal
+                : wanted != AttentionAlgorithm::automatic ? "asked for"
+                : has_bulk_pipeline<Exec> && !bulk        ? obstacle
+                                                          : "the fastest that runs here";
+  BackwardWorkspace const w(p, sizeof(Compute), bulk);
+  bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
+  plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
+  visit_features(attention_features(p.forward), [&](auto d) {
+    auto const describe = [&]<class Atoms>(std::type_identity<Atoms>) {
+      using Kernel = AttentionKeyGradients<Atoms>;
+      plan.tile_queries = Atoms::BM;
+      plan.tile_keys = Atoms::BN;
+      plan.tile_features = Atoms::D;
+      plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
+      plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
+      plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
+    };
+    if constexpr (has_bulk_pipeline<Exec> && d() <= 128) {
+      if (bulk) return describe(std::type_identity<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>>{});
+    }
+    describe(std::type_identity<BackwardTiledAtoms<Exec, Compute, d(), true>>{});
+  });
+  return plan;
+}
+
+template <class Exec, class T, class Compute>
+void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, void* workspace) {
+  visit_features(attention_features(p.forward), [&](auto d) {
+    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> && d() <= 128) {
+      if (plan.algorithm == AttentionAlgorithm::hopper) {
+        BackwardWorkspace const w(p, sizeof(float), true);
+        prepare_backward<Exec, float>(exec, p, w, workspace);
+        run_backward_bulk<Exec, T, d()>(exec, p, workspace);
+        return finish_backward(exec, p, w, workspace);
+      }
+    }
+    run_backward_tiles<Exec, Compute, d()>(exec, p, workspace);
+  });
+}
+
+inline void check_backward_workspace(AttentionBackwardOptions const& options, AttentionPlan const& plan) {
+  if (plan.workspace_bytes == 0) return;
+  auto const fail = [&](std::string const& why) {
+    throw Error(ErrorCode::workspace, std::string(backward_name) + ": " + why + "; " +
+                                          std::to_string(plan.workspace_bytes) +
+                                          " bytes are needed (attention_backward_workspace_size)");
+  };
+  if (options.workspace == nullptr) fail("options.workspace is missing");
+  if (reinterpret_cast<std::uintptr_t>(options.workspace) % 16 != 0) fail("options.workspace is not aligned to 16");
+  if (options.workspace_bytes < plan.workspace_bytes)
+    fail("options.workspace has " + std::to_string(options.workspace_bytes) + " bytes");
+}
+
+}  // namespace detail
+
+/// What attention_backward() would run for these operands on this machine. @throws Error as attention_backward() does.
+template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
+          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO>
+AttentionPlan attention_backward_plan(Exec const& exec, DQ const& dq, DK const& dk, DV const& dv, Q const& q,
+                                      K const& k, V const& v, O const& o, L const& lse, DO const& d_o,
+                                      AttentionBackwardOptions const& options = {}) {
+  detail::require_backward_operands<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
+  return detail::plan_backward<Exec, detail::attention_compute<Q>>(
+      exec, detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options), options);
+}
+
+/// Bytes of options.workspace. @throws Error as attention_backward() does.
+template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
+          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO>
+std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK const& dk, DV const& dv, Q const& q,
+                                              K const& k, V const& v, O const& o, L const& lse, DO const& d_o,
+                                              AttentionBackwardOptions const& options = {}) {
+  return attention_backward_plan(exec, dq, dk, dv, q, k, v, o, lse, d_o, options).workspace_wanted;
+}
+
+/// dQ, dK, dV ← gradients of what attention() forms from Q, K and V, exactly, given its O and LSE and the gradient dO
+/// of O (and of LSE: options.d_lse). Scores and weights are recomputed by tiles, so that the memory beside the operands
+/// is O(S) numbers a head, and a dQ of fp32 where sums over keys are formed in memory (Dao et al. 2022, 2024).
+///
+/// Shapes as in attention(): Q, dQ (B, H, S_q, d), K, dK (B, H_kv, S_k, d), V, dV (B, H_kv, S_k, d_v), O, dO (B, H,
+/// S_q, d_v), LSE (B, H, S_q), or with the sequence before the heads; any strides; d and d_v up to 256. dK and dV are
+/// summed over the query heads that share them. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double
+/// on a CPU; gradients may be of another floating-point type. Runs asynchronously on `exec`, without fence or
+/// allocation.
+///
+/// A query that sees no key (LSE = −∞) has no gradient: its dQ is 0, and it adds nothing to dK and dV, whatever finite
+/// numbers its dO has. Keys behind a key length have dK = dV = 0.
+///
+/// @throws Error as attention() does of Q, K, V, O and options.forward; Error{extent} a gradient, LSE or d_lse does not
+/// have the extents of what it belongs to; {overlap} a gradient shares memory with another operand or with itself;
+/// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} packed sequences,
+/// keys in pages, scales of heads, dropout, or the asked algorithm cannot run and options.allow_fallback is false.
+/// Outputs are then untouched.
+template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
+          detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO>
+void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& dv, Q const& q, K const& k, V const& v,
+                        O const& o, L const& lse, DO const& d_o, AttentionBackwardOptions const& options = {}) {
+  detail::require_backward_operands<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
+  using Compute = detail::attention_compute<Q>;
+  auto const p = detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options);
+  AttentionPlan const plan = detail::plan_backward<Exec, Compute>(exec, p, options);
+  if (p.forward.q.outer == 0 || p.forward.q.inner == 0) return;
+  detail::check_backward_workspace(options, plan);
+  detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.workspace);
+}
+
+}  // namespace tessera
+
+#endif

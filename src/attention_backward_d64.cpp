@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/attention/backward_run.hpp>
+
+namespace tessera::detail {
+
+#define TESSERA_INSTANCES(EXTERN, EXEC)              \
+  TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, float, 64) \
+  TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 64)
+TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_INSTANCES)
+#undef TESSERA_INSTANCES
+
+}  // namespace tessera::detail

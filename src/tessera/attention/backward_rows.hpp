@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_BACKWARD_ROWS_HPP
+#define TESSERA_ATTENTION_BACKWARD_ROWS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <climits>
+#include <tessera/attention/backward_problem.hpp>
+#include <tessera/divisor.hpp>
+#include <tessera/launch.hpp>
+#include <tessera/portable/pack.hpp>
+#include <tessera/warp.hpp>
+
+// What the gradients of attention need before and behind the products: memory read once, rows that are whole packs by a
+// few neighbouring lanes each, others by a warp.
+namespace tessera::detail {
+
+/// Rows of planes, shared out over the warps of teams. Elements of a row are read four at a time where they may.
+template <class Exec, class Compute>
+struct BackwardRowWalk {
+  static constexpr int threads = 256, lanes = Machine<Exec>::lanes, rows_a_team = 8, width = 4;
+  std::int64_t rows, inner, outer;  // of a plane, and planes
+
+  std::int64_t teams() const { return (outer * inner * rows + rows_a_team - 1) / rows_a_team; }
+  /// f(plane, row, lane)
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void for_each(TeamMember<Exec> const& team, F const& f) const {
+    int const thread = thread_of<Exec>(team);
+    for (int w = 0; w < (lanes == 1 ? rows_a_team : 1); ++w) {
+      std::int64_t const all = std::int64_t(team.league_rank()) * rows_a_team + (lanes == 1 ? w : thread / lanes);
+      if (all >= outer * inner * rows) return;
+      std::int64_t plane = all / rows;
+      std::int64_t const row = all - plane * rows, head = take_remainder(plane, inner);
+      f(Plane{plane, head}, row, thread % lanes);
+    }
+  }
+  /// Whether four neighbours of every row may be read at once.
+  static bool packed(MatrixStack const& m) {
+    auto const size = static_cast<std::int64_t>(size_of(m.type));
+    auto const fits = [&](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % width == 0; };
+    return reinterpret_cast<std::uintptr_t>(m.data) % static_cast<std::uintptr_t>(width * size) == 0 &&
+           m.cols % width == 0 && (m.cols <= 1 || m.col_stride == 1) && fits(m.rows, m.row_stride) &&
+           fits(m.inner, m.inner_stride) && fits(m.outer, m.outer_stride);
+  }
+};
+
+/// BackwardRows, and a clear workspace for the sums of dQ where there are some.
+template <class Exec, class Compute>
+struct PrepareBackward {
+  using Walk = BackwardRowWalk<Exec, Compute>;
+  Walk walk;
+  MatrixStack o, d_o, lse, d_lse;
+  BackwardRows<Compute> to;
+  float* sums;  // of dQ, contiguous
+  std::int64_t sum_cols;
+  bool packed;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    walk.for_each(team, [&](Plane plane, std::int64_t row, int lane) {
+      bool const inside = row < o.rows;
+      Compute const dot = inside ? product(team, plane, row, lane) : Compute(0);
+      if (inside && sums != nullptr) clear(plane, row, lane);
+      if (lane != 0) return;
+      write(plane, row, inside, dot);
+    });
+  }
+
+  /// By one lane of those that have the row.
+  KOKKOS_FORCEINLINE_FUNCTION void write(Plane plane, std::int64_t row, bool inside, Compute dot) const {
+    constexpr Compute none = Kokkos::Experimental::infinity_v<Compute>, log2_e = Compute(1.44269504088896340736);
+    Compute x = none, gradient = 0;
+    if (inside) {
+      x = static_cast<Compute const*>(lse.data)[lse.offset(plane, row, 0)];
+      x = x == -none ? none : x * log2_e;
+      if (d_lse.data != nullptr) gradient = static_cast<Compute const*>(d_lse.data)[d_lse.offset(plane, row, 0)];
+    }
+    to.lse[to.at(plane, row)] = x;
+    to.delta[to.at(plane, row)] = dot - gradient;
+  }
+
+ private:
+  /// Of a row of O and one of dO, in all lanes.
+  KOKKOS_FORCEINLINE_FUNCTION Compute product([[maybe_unused]] TeamMember<Exec> const& team, Plane plane,
+                                              std::int64_t row, int lane) const {
+    Compute sum = 0;
+    visit_scalar<Compute>(o.type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      visit_scalar<Compute>(d_o.type, [&](auto other) {
+        using U = typename decltype(other)::type;
+        T const* const a = static_cast<T const*>(o.data) + o.offset(plane, row, 0);
+        U const* const b = static_cast<U const*>(d_o.data) + d_o.offset(plane, row, 0);
+        if (packed) {
+          for (std::int64_t c = lane * Walk::width; c < o.cols; c += Walk::lanes * Walk::width) {
+            auto const x = load_pack<Walk::width>(a + c);
+            auto const y = load_pack<Walk::width>(b + c);
+            unroll<Walk::width>([&](auto i) { sum += static_cast<Compute>(x[i]) * static_cast<Compute>(y[i]); });
+          }
+        } else {
+          for (std::int64_t c = lane; c < o.cols; c += Walk::lanes)
+            sum += static_cast<Compute>(a[c * o.col_stride]) * static_cast<Compute>(b[c * d_o.col_stride]);
+        }
+      });
+    });
+    for (int distance = 1; distance < Walk::lanes; distance *= 2)
+      sum += exchange<Exec>(team, lane, sum, distance, static_cast<Compute*>(nullptr));
+    return sum;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void clear(Plane plane, std::int64_t row, int lane) const {
+    float* const first = sums + ((plane.outer * walk.inner + plane.inner) * o.rows + row) * sum_cols;
+    for (std::int64_t c = lane * Walk::width; c < sum_cols; c += Walk::lanes * Walk::width)
+      store_pack<Walk::width>(first + c, Pack<float, Walk::width>{});
+  }
+};
+
+/// dQ from its sums.
+template <class Exec>
+struct FinishBackward {
+  using Walk = BackwardRowWalk<Exec, float>;
+  Walk walk;
+  MatrixStack dq;
+  float const* sums;
+  std::int64_t sum_cols;
+  float scale;
+  bool packed;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    walk.for_each(team, [&](Plane plane, std::int64_t row, int lane) {
+      float const* const from = sums + ((plane.outer * walk.inner + plane.inner) * walk.rows + row) * sum_cols;
+      visit_scalar<float>(dq.type, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        T* const to = static_cast<T*>(const_cast<void*>(dq.data)) + dq.offset(plane, row, 0);
+        for (std::int64_t c = lane * Walk::width; c < dq.cols; c += Walk::lanes * Walk::width) {
+          auto const x = load_pack<Walk::width>(from + c);
+          Pack<T, Walk::width> y;
+          unroll<Walk::width>([&](auto i) { y[i] = T(x[i] * scale); });
+          if (packed)
+            store_pack<Walk::width>(to + c, y);
+          else
+            unroll<Walk::width>([&](auto i) {
+              if (c + i < dq.cols) to[(c + i) * dq.col_stride] = y[i];
+            });
+        }
+      });
+    });
+  }
+};
+
+/// A part of a row of T whose elements lie in whole packs: `Lanes` neighbours share it, two packs each.
+template <class Exec, class T, int Lanes>
+struct PackedBackwardRow {
+  static constexpr int threads = 256, rows_a_team = threads / Lanes, packs = 2;
+  static constexpr int width = static_cast<int>(pack_bytes / sizeof(T));
+  using Atoms = WarpAtoms<Exec>;
+  int lane, row;
+  Plane plane;
+  bool exists;
+
+  KOKKOS_FORCEINLINE_FUNCTION PackedBackwardRow(int team, std::int64_t all_rows, Divisor const& rows,
+                                                Divisor const& inner)
+      : lane(Atoms::thread() % Lanes) {
+    std::int64_t const all = std::int64_t(team) * rows_a_team + Atoms::thread() / Lanes;
+    exists = all < all_rows;
+    bool const small = all_rows <= INT_MAX;
+    std::int64_t const head = rows.quotient(exists ? all : 0, small), batch = inner.quotient(head, small);
+    row = static_cast<int>((exists ? all : 0) - head * rows.by);
+    plane = {batch, head - batch * inner.by};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int col(int k) const { return (k * Lanes + lane) * width; }
+};
+
+/// PrepareBackward of rows of O and dO of T.
+template <class Exec, class T, int Lanes>
+struct PackedPrepareBackward {
+  using Row = PackedBackwardRow<Exec, T, Lanes>;
+  PrepareBackward<Exec, float> rest;
+  std::int64_t all;  // rows
+  Divisor rows, inner;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Row const own(team.league_rank(), all, rows, inner);
+    bool const inside = own.exists && own.row < rest.o.rows;
+    Pack<T, Row::width> a[Row::packs], b[Row::packs];
+    T const* const o = static_cast<T const*>(rest.o.data) + rest.o.offset(own.plane, own.row, 0);
+    T const* const d_o = static_cast<T const*>(rest.d_o.data) + rest.d_o.offset(own.plane, own.row, 0);
+    unroll<Row::packs>([&](auto k) {
+      bool const has = inside && own.col(k) < rest.o.cols;
+      for (int i = 0; i < Row::width; ++i) a[k][i] = b[k][i] = T(0.0f);
+      if (has) a[k] = load_pack<Row::width>(o + own.col(k));
+      if (has) b[k] = load_pack<Row::width>(d_o + own.col(k));
+    });
+    if (inside) {
+      float* const sums =
+          rest.sums + ((own.plane.outer * inner.by + own.plane.inner) * rest.o.rows + own.row) * rest.sum_cols;
+      for (int c = own.lane * 4; c < rest.sum_cols; c += Lanes * 4) store_pack<4>(sums + c, Pack<float, 4>{});
+    }
+    float sum = 0;
+    unroll<Row::packs>([&](auto k) {
+      auto const x = Row::Atoms::widened(a[k]), y = Row::Atoms::widened(b[k]);
+      unroll<Row::width>([&](auto i) { sum += x[i] * y[i]; });
+    });
+    sum = Row::Atoms::template join<Lanes>(sum, [](float x, float y) { return x + y; });
+    if (own.lane == 0 && own.exists) rest.write(own.plane, own.row, inside, sum);
+  }
+};
+
+/// FinishBackward of rows of dQ of T.
+template <class Exec, class T, int Lanes>
+struct PackedFinishBackward {
+  using Row = PackedBackwardRow<Exec, T, Lanes>;
+  FinishBackward<Exec> rest;
+  std::int64_t all;
+  Divisor rows, inner;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Row const own(team.league_rank(), all, rows, inner);
+    float const* const from =
+        rest.sums + ((own.plane.outer * inner.by + own.plane.inner) * rows.by + own.row) * rest.sum_cols;
+    Pack<float, 4> x[Row::packs][Row::width / 4];
+    unroll<Row::packs>([&](auto k) {
+      unroll<Row::width / 4>([&](auto i) {
+        if (own.exists && own.col(k) < rest.dq.cols) x[k][i] = load_pack<4>(from + own.col(k) + i * 4);
+      });
+    });
+    T* const to = static_cast<T*>(const_cast<void*>(rest.dq.data)) + rest.dq.offset(own.plane, own.row, 0);
+    unroll<Row::packs>([&](auto k) {
+      Pack<float, Row::width> y;
+      unroll<Row::width>([&](auto i) { y[i] = x[k][i / 4][i % 4] * rest.scale; });
+      if (own.exists && own.col(k) < rest.dq.cols)
+        store_pack<Row::width>(to + own.col(k), Row::Atoms::template narrowed<T>(y));
+    });
+  }
+};
+
+/// Whether every row of a matrix begins at a multiple of 16 bytes and is whole packs, 64 at most.
+inline bool backward_rows_packed(MatrixStack const& m) {
+  auto const size = static_cast<std::int64_t>(size_of(m.type)), width = static_cast<std::int64_t>(pack_bytes) / size;
+  auto const fits = [&](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % width == 0; };
+  return reinterpret_cast<std::uintptr_t>(m.data) % pack_bytes == 0 && m.cols > 0 && m.cols % width == 0 &&
+         m.cols <= 64 * width && m.rows <= INT_MAX && (m.cols == 1 || m.col_stride == 1) &&
+         fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) && fits(m.outer, m.outer_stride) && size <= 4;
+}
+
+/// f(tag of the type, lanes a row) for such rows.
+template <class F>
+void visit_packed_backward(MatrixStack const& m, F const& f) {
+  std::int64_t const packs =
+      m.cols * static_cast<std::int64_t>(size_of(m.type)) / static_cast<std::int64_t>(pack_bytes);
+  auto const with_type = [&](auto tag) {
+    if (packs <= 8)
+      f(tag, Constant<4>{});
+    else if (packs <= 16)
+      f(tag, Constant<8>{});
+    else if (packs <= 32)
+      f(tag, Constant<16>{});
+    else
+      f(tag, Constant<32>{});
+  };
+  if (m.type == Scalar::bf16)
+    with_type(ScalarTag<bf16_t>{});
+  else if (m.type == Scalar::fp16)
+    with_type(ScalarTag<fp16_t>{});
+  else if (m.type == Scalar::fp32)
+    with_type(ScalarTag<float>{});
+}
+
+}  // namespace tessera::detail
+
+#endif

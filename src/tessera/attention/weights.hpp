@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_WEIGHTS_HPP
+#define TESSERA_ATTENTION_WEIGHTS_HPP
+
+#include <tessera/attention/dropout.hpp>
+#include <tessera/attention/key_scales.hpp>
+#include <tessera/attention/online_softmax.hpp>
+#include <tessera/attention/score_of_head.hpp>
+#include <tessera/mask.hpp>
+#include <tessera/score.hpp>
+
+namespace tessera::detail {
+
+/// From scores to weights, for a tile of queries of an attention kernel: scales of tiles of keys, the caller's scores,
+/// hidden keys, the softmax, dropout.
+template <class Kernel>
+struct AttentionWeights {
+  using Atoms = typename Kernel::Atoms;
+  using Math = typename Atoms::Math;
+  using Compute = typename Kernel::Compute;
+  using Scores = typename Kernel::Scores;
+  using RowValues = typename Kernel::RowValues;
+  using OwnScore = typename Kernel::OwnScore;
+  static constexpr int BM = Kernel::BM, BN = Kernel::BN;
+  static constexpr bool ranged = Kernel::ranged, masked = Kernel::masked, drops = Kernel::drops,
+                        brings_biases = Kernel::brings_biases, shares_tiles = Kernel::shares_tiles,
+                        scales_keys = Kernel::scales_keys, scales_steps = Kernel::scales_steps,
+                        bounds_rows = Kernel::bounds_rows;
+  static constexpr Compute log2_e = Kernel::log2_e;
+
+  Kernel const& kernel;
+  typename Kernel::Tile const& t;
+
+  /// Of those of a key: scales.tiles.k or v.
+  KOKKOS_FORCEINLINE_FUNCTION Compute key_scale(KeyScales::Operand const& of, int key) const {
+    return of.data == nullptr ? 1 : of(t.batch, t.head / kernel.heads_per_kv, kernel.scales.tiles.tile(key));
+  }
+  /// Of products of Q and K of step j, but for those that keys have one by one.
+  KOKKOS_FORCEINLINE_FUNCTION Compute score_scale(int j) const {
+    if constexpr (scales_steps)
+      return kernel.score_scale(t) * key_scale(kernel.scales.tiles.k, Kernel::key(t, j));
+    else
+      return kernel.score_scale(t);
+  }
+  /// x times what its key has.
+  KOKKOS_FORCEINLINE_FUNCTION void scale_by_keys(Math& math, int j, KeyScales::Operand const& of, Scores& x) const {
+    int const first_key = Kernel::key(t, j);
+    if (of.data != nullptr)
+      math.for_each(x, [&](Compute& e, int, int c) {  // behind the last key there may be no scale
+        if (first_key + c < t.keys) e *= key_scale(of, first_key + c);
+      });
+  }
+
+  /// The caller's scores. In tiles that hang over an edge the last query and key stand for those behind it, so that
+  /// what the functor reads of them is there; nobody looks at these scores.
+  template <class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION void change(Math& math, int first_key, Compute own, OfHead const& f, Scores& s) const {
+    int const rows = kernel.queries_of(t) - t.query, cols = t.keys - first_key;
+    if constexpr (AddsPlanes<OfHead>) return add_plane(math, s, own, f.plane(t.query, first_key));
+    if constexpr (AddsConstants<OfHead, Compute>) {
+      Compute c;
+      if (f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c))
+        return math.for_each(s, [&](Compute& x, int, int) { x = x * own + c; });
+    }
+    if constexpr (HasNear<OfHead, Compute> && !bounds_rows) {
+      if (taken_for_small(math, s, f.template near<OfHead::nears - 1>(own, Compute(1)))) return;
+    }
+    constexpr bool pairs = AddsPairs<OfHead> && WorksInPairs<typename Atoms::Math, Scores>;
+    bool const inside = rows >= BM && cols >= BN;
+    if constexpr (pairs)
+      if (inside && f.has_pairs())
+        return math.for_each_pair(s, [&](Compute& x, Compute& y, int r, int c) {
+          auto const pair = f.pair(t.query + r, first_key + c);
+          x = x * own + static_cast<Compute>(pair.first);
+          y = y * own + static_cast<Compute>(pair.second);
+        });
+    if (asked_anywhere<OwnScore> || (inside && !pairs))
+      math.for_each(s, [&](Compute& x, int r, int c) { x = f(x * own, t.query + r, first_key + c); });
+    else
+      math.for_each(s, [&](Compute& x, int r, int c) {
+        x = f(x * own, t.query + (r < rows ? r : rows - 1), first_key + (c < cols ? c : cols - 1));
+      });
+  }
+
+  /// The caller's scores, and −∞ where a key is not seen.
+  template <class OfHead, class SB>
+  KOKKOS_FORCEINLINE_FUNCTION void modify(Math& math, int j, OfHead const& f, Scores& s, SB& bs) const {
+    int const first_key = Kernel::key(t, j);
+    if constexpr (scales_keys && !scales_steps) scale_by_keys(math, j, kernel.scales.tiles.k, s);
+    if constexpr (brings_biases) {
+      math.template add_tile<score_element<OwnScore>>(s, kernel.score_scale(t), bs.acquire().biases);
+      bs.release();
+    } else if constexpr (!std::is_same_v<OwnScore, score::Identity>) {
+      change(math, first_key, score_scale(j), f, s);
+    }
+    if (first_key + BN > kernel.seen(t, shares_tiles && kernel.together > 0 ? 0 : t.query).end)
+      math.for_each(s, [&](Compute& x, int r, int c) {
+        if (first_key + c >= kernel.seen(t, t.query + r).end) x = -Kokkos::Experimental::infinity_v<Compute>;
+      });
+    if constexpr (ranged)
+      if (first_key < kernel.seen(t, t.query + BM - 1).begin)
+        math.for_each(s, [&](Compute& x, int r, int c) {
+          if (first_key + c < kernel.seen(t, t.query + r).begin) x = -Kokkos::Experimental::infinity_v<Compute>;
+        });
+    if constexpr (masked)
+      if (kernel.left_of(t, j) != mask::Tile::full)
+        math.for_each(s, [&](Compute& x, int r, int c) {  // no condition on what is read: it comes for many at a time
+          int const i = t.query + r < t.queries ? t.query + r : t.queries - 1;
+          int const key = first_key + c < t.keys ? first_key + c : t.keys - 1;
+          if (!kernel.mask(t.batch, t.head, i, key)) x = -Kokkos::Experimental::infinity_v<Compute>;
+        });
+  }
+
+  /// The scores of step j become weights. Where they are small enough for a score's simpler function, that goes into
+  /// the exponents.
+  template <class OfHead, class SB>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, int j, OfHead const& f, Scores& s, SB& bs,
+                                         OnlineSoftmax<Atoms, BM>& softmax) const {
+    if constexpr (HasNear<OfHead, Compute> && bounds_rows)
+      if (sees_all(j)) {
+        RowValues largest(math);
+        math.row_max_magnitude(s, largest);
+        if (weigh_small<0>(math, f, kernel.score_scale(t), largest, s, softmax)) return;
+        largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
+        math.row_max(s, largest);
+        auto const whole = f.whole(kernel.score_scale(t), log2_e);
+        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
+      }
+    modify(math, j, f, s, bs);
+    if constexpr (scales_steps) {
+      bool const own = std::is_same_v<OwnScore, score::Identity>;
+      softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e});
+    } else {
+      softmax.update(math, s);
+    }
+  }
+  /// Values of a step count in units of its scale: what was accumulated in those of the step before comes to them.
+  /// Weights times scales would have fewer bits.
+  template <class Softmax>
+  KOKKOS_FORCEINLINE_FUNCTION void change_unit(Math& math, int j, Compute& unit, Softmax& softmax) const {
+    Compute const before = unit;
+    unit = key_scale(kernel.scales.tiles.v, Kernel::key(t, j));
+    if (unit != before) softmax.also_shrink(math, before / unit);
+  }
+
+  /// The same by the first of a score's simpler functions that covers them all; false if none does. Where weights far
+  /// below 1 are as exact as others, 2^-80 or more they are, they are relative to what a row's largest magnitude has as
+  /// exponent, for which nobody need look for the maximum too.
+  template <int Which, class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION bool weigh_small(Math& math, OfHead const& f, Compute own, RowValues& largest, Scores& s,
+                                               OnlineSoftmax<Atoms, BM>& softmax) const {
+    constexpr Compute largest_exponent = 40;
+    if constexpr (Which < OfHead::nears) {
+      auto const near = f.template near<Which>(own, log2_e);
+      bool covered = true;
+      math.for_rows([&](Compute x) { covered = covered && near.covers(x) && near.minus(x, 0) <= largest_exponent; },
+                    largest);
+      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax);
+      if constexpr (!Atoms::wide_weights) {
+        largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
+        math.row_max(s, largest);
+      }
+      softmax.update(math, s, near, largest);
+      return true;
+    } else {
+      return false;
+    }
+  }
+  /// Whether the rounding of such exponents does not show.
+  template <class Near>
+  KOKKOS_FORCEINLINE_FUNCTION static bool moderate(Math& math, Near const& near, RowValues& largest) {
+    bool all = true;
+    math.for_rows([&](Compute x) { all = all && Kokkos::abs(near.minus(x, 0)) <= Compute(1 << 16); }, largest);
+    return math.holds_for_all(all);
+  }
+
+  /// No pair of step j is hidden.
+  KOKKOS_FORCEINLINE_FUNCTION bool sees_all(int j) const {
+    int const first_key = Kernel::key(t, j);
+    if (first_key + BN > kernel.seen(t, shares_tiles && kernel.together > 0 ? 0 : t.query).end) return false;
+    if constexpr (ranged)
+      if (first_key < kernel.seen(t, t.query + BM - 1).begin) return false;
+    if constexpr (masked) return kernel.left_of(t, j) == mask::Tile::full;
+    return true;
+  }
+
+  /// The random words of step j. They wait for nothing: a consumer has time for them while its scores are multiplied.
+  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, int j) const {
+    if constexpr (drops) {
+      static_assert(BN % DropoutRule::keys == 0);
+      int const first_key = Kernel::key(t, j);
+      return math.template words<BM, BN>(kernel.dropout.dropped_below > 0, [this, first_key](int r, int c) {
+        return kernel.dropout.words(t.batch, t.head, t.query + r, first_key + c);
+      });
+    } else {
+      return KeepsAll{};
+    }
+  }
+  /// Some weights become 0, behind their sums.
+  template <class Words>
+  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Words const& words, Scores& s) const {
+    if constexpr (drops)
+      math.for_each_of_words(s, words, [&](Compute& x, std::uint32_t word, bool odd) {
+        x = kernel.dropout.drops(word, odd) ? Compute(0) : x;
+      });
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "attention/backward.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+/// One element, one off a tile, several tiles with residues, more keys than queries and the other way round, heads that
+/// share keys.
+constexpr AttentionShape shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1},      {1, 2, 2, 7, 5, 3, 9},       {2, 4, 2, 33, 65, 16, 16},
+    {1, 3, 1, 65, 33, 40, 24},  {1, 2, 1, 130, 257, 64, 64}, {1, 1, 1, 1, 300, 72, 128},
+    {1, 2, 2, 97, 97, 128, 80}, {2, 6, 2, 1, 90, 24, 40},    {1, 8, 1, 8, 5, 8, 8}};
+
+AttentionBackwardOptions causal() {
+  AttentionBackwardOptions o;
+  o.forward.causal = true;
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward matches the reference on odd shapes, full and causal", Exec,
+                          backward_id) {
+  for (AttentionShape z : shapes) {
+    check_backward<Exec, float>(z, {});
+    check_backward<Exec, float>(z, causal(), true);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(backward_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward takes heads of up to 256 features", Exec, backward_features_id) {
+  check_backward<Exec, float>({1, 1, 1, 35, 70, 256, 256}, causal());
+  check_backward<Exec, float>({1, 2, 1, 34, 40, 129, 200}, {});
+  check_backward<Exec, bf16_t>({1, 1, 1, 35, 40, 250, 17}, {});
+}
+TEST_CASE_TEMPLATE_APPLY(backward_features_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward takes 16-bit operands and gives fp32 gradients of them", Exec,
+                          backward_types_id) {
+  check_backward<Exec, fp16_t>({2, 2, 1, 50, 70, 64, 64}, causal());
+  check_backward<Exec, bf16_t>({1, 4, 2, 130, 200, 128, 128}, {}, true);
+  check_backward<Exec, bf16_t, float>({1, 2, 2, 150, 129, 96, 112}, causal());
+  AttentionBackwardOptions deterministic = causal();
+  deterministic.deterministic = true;
+  check_backward<Exec, bf16_t>({1, 2, 1, 150, 129, 64, 64}, deterministic);
+}
+TEST_CASE_TEMPLATE_APPLY(backward_types_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward runs in fp64 on the CPU", Exec, backward_fp64_id) {
+  if constexpr (detail::Machine<Exec>::is_host) {
+    check_backward<Exec, double>({1, 2, 1, 40, 53, 20, 33}, {}, true);
+    check_backward<Exec, double>({1, 2, 2, 70, 53, 100, 128}, causal());
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(backward_fp64_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward sees the keys of a window", Exec, backward_window_id) {
+  for (int left : {0, 5, 70}) {
+    AttentionBackwardOptions o = causal();
+    o.forward.window_left = left;
+    check_backward<Exec, float>({1, 2, 1, 130, 150, 16, 24}, o);
+    check_backward<Exec, float>({1, 1, 1, 150, 100, 16, 24}, o);  // the first queries see nothing
+  }
+  AttentionBackwardOptions ahead;
+  ahead.forward.window_left = 3;
+  ahead.forward.window_right = 9;
+  AttentionShape const z{1, 1, 1, 140, 120, 8, 8};
+  BackwardOperands<Exec, float> x(z, [](int, int i, int j) { return j >= i - 20 - 3 && j <= i - 20 + 9; });
+  x.run(ahead);
+  x.check();
+}
+TEST_CASE_TEMPLATE_APPLY(backward_window_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward leaves keys behind a length without gradient, whatever they are", Exec,
+                          backward_lengths_id) {
+  std::vector<int> const lengths{70, 0, 129, 33};
+  AttentionShape const z{4, 2, 1, 60, 130, 40, 24};
+  for (bool is_causal : {false, true}) {
+    ViewOf<Exec, int*> lengths_view("lengths", lengths.size());
+    fill(lengths_view, lengths);
+    auto const visible = [=](int b, int i, int j) {
+      return j < lengths[std::size_t(b)] && (!is_causal || j <= i + lengths[std::size_t(b)] - z.queries);
+    };
+    BackwardOperands<Exec, float> x(z, visible);
+    auto k = x.x.k, v = x.x.v;
+    for (int b = 0; b < z.batch; ++b)
+      for (int j = lengths[std::size_t(b)]; j < z.keys; ++j) {
+        for (int c = 0; c < z.d; ++c) k[(std::size_t(b) * z.keys + j) * z.d + c] = NAN;
+        for (int c = 0; c < z.d_v; ++c) v[(std::size_t(b) * z.keys + j) * z.d_v + c] = INFINITY;
+      }
+    fill(x.x.kv, k);
+    fill(x.x.vv, v);
+    AttentionBackwardOptions o;
+    o.forward.causal = is_causal;
+    o.forward.key_lengths = lengths_view;
+    x.run(o);
+    x.check();
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(backward_lengths_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward names what does not fit and writes nothing", Exec, backward_errors_id) {
+  AttentionShape const z{1, 2, 1, 9, 11, 8, 8};
+  BackwardOperands<Exec, float> const x(z, everything);
+  auto const before = values(x.dq);
+  auto const run = [&](auto const& dq, AttentionBackwardOptions o) {
+    ViewOf<Exec, char*> workspace("workspace", 1 << 16);
+    if (o.workspace_bytes == 0) o.workspace_bytes = workspace.size();
+    o.workspace = workspace.data();
+    attention_backward(Exec{}, dq, x.dk, x.dv, x.x.qv, x.x.kv, x.x.vv, x.x.ov, x.x.lse, x.dov, o);
+  };
+  ViewOf<Exec, float****> const narrow("narrow", 1, 2, 9, 7);
+  CHECK_THROWS_WITH_AS(run(narrow, {}), doctest::Contains("dQ"), Error);
+  CHECK_THROWS_WITH_AS(run(x.x.qv, {}), doctest::Contains("Q"), Error);  // overlaps Q
+  AttentionBackwardOptions small;
+  small.workspace_bytes = 16;
+  CHECK_THROWS_WITH_AS(run(x.dq, small), doctest::Contains("workspace"), Error);
+  AttentionBackwardOptions dropped;
+  dropped.forward.dropout.p = 0.1;
+  CHECK_THROWS_WITH_AS(run(x.dq, dropped), doctest::Contains("dropout"), Error);
+  AttentionBackwardOptions refused;
+  refused.algorithm = AttentionAlgorithm::tensor_core;
+  refused.allow_fallback = false;
+  CHECK_THROWS_WITH_AS(run(x.dq, refused), doctest::Contains("tensor_core"), Error);
+  auto const after = values(x.dq);
+  CHECK(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) == 0);
+}
+TEST_CASE_TEMPLATE_APPLY(backward_errors_id, Spaces);

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_TESTS_ATTENTION_BACKWARD_HPP
+#define TESSERA_TESTS_ATTENTION_BACKWARD_HPP
+
+#include <tessera/attention_backward.hpp>
+
+#include "attention/operands.hpp"
+#include "reference/attention_backward.hpp"
+
+namespace tessera::test {
+
+/// Operands with O and LSE as fp64 gives them, rounded, a random dO, and poisoned gradients.
+template <class Exec, class T, class TG = T>
+struct BackwardOperands {
+  using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  Operands<Exec, T> x;
+  std::vector<T> d_o;
+  std::vector<double> d_lse;
+  ViewOf<Exec, T****> dov;
+  ViewOf<Exec, Compute***> d_lse_view;
+  ViewOf<Exec, TG****> dq, dk, dv;
+  AttentionReference forward;
+  std::function<bool(int, int, int)> visible;
+  double scale;
+
+  BackwardOperands(AttentionShape z, std::function<bool(int, int, int)> const& sees, bool with_d_lse = false)
+      : x(z),
+        d_o(uniform<T>(x.ov.size(), 9)),
+        dov("dO", z.batch, z.heads, z.queries, z.d_v),
+        d_lse_view("dLSE", z.batch, z.heads, z.queries),
+        dq("dQ", z.batch, z.heads, z.queries, z.d),
+        dk("dK", z.batch, z.kv_heads, z.keys, z.d),
+        dv("dV", z.batch, z.kv_heads, z.keys, z.d_v),
+        visible(sees),
+        scale(x.scale()) {
+    forward = attention_reference(z, x.q, x.k, x.v, scale, sees, unchanged, 0, 0);
+    std::vector<T> o(forward.o.size());
+    std::vector<Compute> lse(forward.lse.size());
+    for (std::size_t i = 0; i < o.size(); ++i) o[i] = T(forward.o[i]);
+    for (std::size_t i = 0; i < lse.size(); ++i) lse[i] = Compute(forward.lse[i]);
+    fill(x.ov, o);
+    fill(x.lse, lse);
+    fill(dov, d_o);
+    if (with_d_lse) {
+      auto const g = uniform<Compute>(lse.size(), 10);
+      d_lse.assign(g.begin(), g.end());
+      fill(d_lse_view, g);
+    }
+    poison(dq), poison(dk), poison(dv);
+  }
+  AttentionBackwardOptions options() const {
+    AttentionBackwardOptions o;
+    if (d_lse.empty()) return o;
+    if constexpr (std::is_same_v<T, double>)
+      o.d_lse_fp64 = d_lse_view;
+    else
+      o.d_lse = d_lse_view;
+    return o;
+  }
+  void run(AttentionBackwardOptions options) const {
+    auto const own = this->options();
+    options.d_lse = own.d_lse;
+    options.d_lse_fp64 = own.d_lse_fp64;
+    ViewOf<Exec, char*> const workspace(
+        "workspace",
+        attention_backward_workspace_size(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options));
+    Kokkos::deep_copy(workspace, '\xff');  // NaN
+    options.workspace = workspace.data();
+    options.workspace_bytes = workspace.size();
+    attention_backward(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options);
+    Exec{}.fence();
+  }
+  void check() const {
+    double const u = unit_roundoff<T>(), u_sum = unit_roundoff<Compute>();
+    // Only 16-bit paths round weights, and only on some machines; the bound covers them.
+    auto const r = attention_backward_reference(x.z, x.q, x.k, x.v, d_o, d_lse, forward, scale, visible,
+                                                {u_sum, sizeof(T) == 2 ? 2 * u : 0, u, u_sum});
+    check_gradient(r.dq, values(dq));
+    check_gradient(r.dk, values(dk));
+    check_gradient(r.dv, values(dv));
+  }
+};
+
+template <class Exec, class T, class TG = T>
+void check_backward(AttentionShape z, AttentionBackwardOptions const& options, bool with_d_lse = false) {
+  CAPTURE(z.queries);
+  CAPTURE(z.keys);
+  CAPTURE(z.d);
+  CAPTURE(z.d_v);
+  CAPTURE(options.forward.causal);
+  BackwardOperands<Exec, T, TG> x(z, left_by(options.forward, z), with_d_lse);
+  x.run(options);
+  x.check();
+}
+
+}  // namespace tessera::test
+
+#endif
