@@ -2,15 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every operation runs without a fence and without an allocation, and is seen by Kokkos Tools under its label.
+#include <tessera/arg_reduce.hpp>
 #include <tessera/attention.hpp>
 #include <tessera/attention_merge.hpp>
 #include <tessera/cast.hpp>
+#include <tessera/cross_entropy.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
+#include <tessera/mx.hpp>
 #include <tessera/normalization.hpp>
+#include <tessera/normalization_backward.hpp>
 #include <tessera/quantize.hpp>
 #include <tessera/reduce.hpp>
+#include <tessera/rotary.hpp>
 #include <tessera/softmax.hpp>
+#include <tessera/softmax_backward.hpp>
 #include <tessera/transform.hpp>
 
 #include "support/support.hpp"
@@ -101,6 +107,26 @@ TEST_CASE_TEMPLATE_DEFINE("operations neither fence nor allocate", Exec, counts_
   check_counts("tessera::log_softmax", [&] { log_softmax(e, c, a); });
   check_counts("tessera::layer_norm", [&] { layer_norm(e, c, a, weight, weight); });
   check_counts("tessera::rms_norm", [&] { rms_norm(e, c, a, weight); });
+  ViewOf<Exec, std::byte*> of_norm("workspace", norm_backward_workspace_size(e, a));
+  ViewOf<Exec, float*> d_weight("d_weight", 64), d_bias("d_bias", 64);
+  NormBackwardOptions<> const with_workspace{.workspace = of_norm};
+  check_counts("tessera::softmax_backward", [&] { softmax_backward(e, c, b, a); });
+  check_counts("tessera::log_softmax_backward", [&] { log_softmax_backward(e, c, b, a); });
+  check_counts("tessera::layer_norm_backward",
+               [&] { layer_norm_backward(e, c, d_weight, d_bias, b, a, sums, sums, weight, with_workspace); });
+  check_counts("tessera::rms_norm_backward",
+               [&] { rms_norm_backward(e, c, d_weight, b, a, sums, weight, with_workspace); });
+  ViewOf<Exec, std::int64_t*> labels("labels", 64), counted("counts", 2);
+  using Labels = ViewOf<Exec, std::int64_t*>;
+  CrossEntropyOptions<ViewOf<Exec, float**>, None, None, Labels> const of_loss{
+      .d_logits = c, .counts = counted, .mean = true};
+  check_counts("tessera::cross_entropy", [&] { cross_entropy(e, sums, a, labels, of_loss); });
+  ViewOf<Exec, float**> cosine("cosine", 2, 16);
+  check_counts("tessera::rotary_embedding", [&] { rotary_embedding(e, o, q, cosine, cosine); });
+  check_counts("tessera::argmax", [&] { argmax(e, labels, a); });
+  ViewOf<Exec, e8m0_t**> powers("powers", 64, 2);
+  check_counts("tessera::mx_quantize", [&] { mx_quantize(e, narrow, powers, a); });
+  check_counts("tessera::mx_dequantize", [&] { mx_dequantize(e, c, narrow, powers); });
   check_counts("tessera::quantize", [&] { quantize(e, narrow, scales, a, {.granularity = Granularity::tile_1x128}); });
   check_counts("tessera::dequantize",
                [&] { dequantize(e, c, narrow, scales, {.granularity = Granularity::tile_1x128}); });

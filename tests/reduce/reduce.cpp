@@ -113,7 +113,12 @@ void check_reduce(Out const& out, In const& in, int axis, std::vector<Reduction>
     double worst = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       Reference const want = reference(operation, parts[i]);
-      double const error = std::abs(to_double(got[i]) - want.value);
+      double result = 0;
+      if constexpr (std::is_integral_v<O>)
+        result = static_cast<double>(got[i]);
+      else
+        result = to_double(got[i]);
+      double const error = std::abs(result - want.value);
       double const allowed = bound<O, I>(operation, want, parts[i].size(), accumulate_fp64);
       worst = std::max(worst, std::isnan(error) ? 1e30 : error / allowed);
     }

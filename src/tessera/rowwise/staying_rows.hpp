@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include <tessera/rowwise/exponential.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
 
@@ -92,7 +93,10 @@ struct StayingRows {
 };
 
 /// e^x for x <= 0, 0 below 2^-126: such a weight is nothing beside that of the maximum.
-KOKKOS_FORCEINLINE_FUNCTION float exponential_below(float x) { return exp2_approximate(x * 1.44269504088896341f); }
+KOKKOS_FORCEINLINE_FUNCTION float exponential_below(float x) {
+  KOKKOS_IF_ON_HOST((return host_exponential(x);))
+  KOKKOS_IF_ON_DEVICE((return exp2_approximate(x * 1.44269504088896341f);))
+}
 
 /// f(Constant<Threads>{}): two teams of 512 threads a multiprocessor for rows that they keep, else one of 1024.
 template <class F>
