@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <tessera/rowwise/exponential.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
 
