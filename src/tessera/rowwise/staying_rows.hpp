@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include <tessera/rowwise/exponential.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
 
@@ -94,7 +93,7 @@ struct StayingRows {
 
 /// e^x for x <= 0, 0 below 2^-126: such a weight is nothing beside that of the maximum.
 KOKKOS_FORCEINLINE_FUNCTION float exponential_below(float x) {
-  KOKKOS_IF_ON_HOST((return host_exponential(x);))
+  KOKKOS_IF_ON_HOST((return exp_below(x);))
   KOKKOS_IF_ON_DEVICE((return exp2_approximate(x * 1.44269504088896341f);))
 }
 
