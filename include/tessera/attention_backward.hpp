@@ -202,22 +202,27 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   BackwardWorkspace const w(p, sizeof(Compute), bulk);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
-  visit_features(attention_features(p.forward), [&](auto d) {
-    auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
-      plan.tile_queries = Atoms::BM;
-      plan.tile_keys = Atoms::BN;
-      plan.tile_features = Atoms::D;
-      plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
-      plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
-      plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
-    };
-    if constexpr (has_bulk_pipeline<Exec> && d() <= 128) {
-      using Atoms = BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>;  // as for fp16
-      if (bulk) return describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, std::type_identity<Atoms>{});
-    }
-    using Atoms = BackwardTiledAtoms<Exec, Compute, d(), true>;
-    describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask>>{}, std::type_identity<Atoms>{});
-  });
+  auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
+    plan.tile_queries = Atoms::BM;
+    plan.tile_keys = Atoms::BN;
+    plan.tile_features = Atoms::D;
+    plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
+    plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
+    plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
+  };
+  if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>) {
+    using Narrow = BulkAtoms<Exec, bf16_t, BackwardBulk<64>>;  // as for fp16
+    using Wide = BulkAtoms<Exec, bf16_t, BackwardBulk<128>>;
+    if (bulk && attention_features(p.forward) <= 64)
+      describe(std::type_identity<AttentionKeyGradients<Narrow>>{}, std::type_identity<Narrow>{});
+    else if (bulk)
+      describe(std::type_identity<AttentionKeyGradients<Wide>>{}, std::type_identity<Wide>{});
+  }
+  if (!bulk)
+    visit_features(attention_features(p.forward), [&](auto d) {
+      using Atoms = BackwardTiledAtoms<Exec, Compute, decltype(d)::value, true>;
+      describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask>>{}, std::type_identity<Atoms>{});
+    });
   return plan;
 }
 

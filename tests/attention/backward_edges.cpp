@@ -27,7 +27,8 @@ struct Strided {
                                           wide.extent(2), wide.stride(2), wide.extent(3) / 2, 2));
   }
   auto of(char const* name, int heads, int rows, int features) {
-    memory.emplace_back(name, std::size_t(z.batch), std::size_t(rows), std::size_t(heads), std::size_t(2 * features));
+    memory.emplace_back(std::string(name), std::size_t(z.batch), std::size_t(rows), std::size_t(heads),
+                        std::size_t(2 * features));
     return every_other(memory.back());
   }
   /// From (batch, head, row, feature).

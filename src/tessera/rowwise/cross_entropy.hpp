@@ -10,11 +10,13 @@
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/sums.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
 template <class Exec, class Acc, class Shape>
 struct CrossEntropyKernel {
+  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand logits, loss, d_logits, log_sum;
   LossTargets<Acc> targets;
@@ -22,7 +24,8 @@ struct CrossEntropyKernel {
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) { one_row(row); });
+    for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team,
+                                    [&](auto& row) TESSERA_INLINE_LAMBDA { one_row(row); });
   }
 
   template <class Walk>
@@ -32,21 +35,22 @@ struct CrossEntropyKernel {
         targets.read(targets.place.value_offset(row.at()), targets.d_loss.value_offset(row.at()));
     // Before the first exchange: nobody has written a gradient yet, which may lie where the logits are.
     Acc const logit = target.counts() ? element(row, target.label) : Acc(0);
-    auto const load = [&](std::int64_t p) { row.template load<RowInputs<Acc>>(logits, p, row.x, lowest); };
-    auto const again = [&](std::int64_t p) {
+    auto const load = [&](std::int64_t p)
+                          TESSERA_INLINE_LAMBDA { row.template load<RowInputs<Acc>>(logits, p, row.x, lowest); };
+    auto const again = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       if constexpr (!Shape::held) load(p);
     };
-    Acc top = row.template reduce<Larger>(lowest, load, [](Acc x) { return x; });
+    Acc top = row.template reduce<Larger>(lowest, load, [](Acc x) TESSERA_INLINE_LAMBDA { return x; });
     if (top == lowest) top = 0;  // nothing but -Inf and NaN: the exponentials are 0 and NaN
-    Acc const sum = row.sum(again, [&](Acc x) { return exp_below(x - top); });
+    Acc const sum = row.sum(again, [&](Acc x) TESSERA_INLINE_LAMBDA { return exp_below(x - top); });
     Acc total = 0;
     if (smoothing != Acc(0))
       total = row.sum(
-          [&](std::int64_t p) {
+          [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
             load(p);
             row.fill_residue(p, Acc(0));
           },
-          [](Acc x) { return x; });
+          [](Acc x) TESSERA_INLINE_LAMBDA { return x; });
     Acc const whole = top + Kokkos::log(sum);
     if (row.is_first_lane()) {
       if (log_sum.present()) row.store_value(log_sum, whole);
@@ -56,15 +60,15 @@ struct CrossEntropyKernel {
     Acc const factor = target.gradient / sum, less = target.gradient * each,
               hit = target.gradient * (Acc(1) - smoothing);
     row.for_each_portion(
-        [&](std::int64_t p) {
+        [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
           if (!Shape::held || smoothing != Acc(0)) load(p);
         },
-        [&](std::int64_t p) {
+        [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
           if (target.counts()) {
-            row.map([&](Acc x) { return exp_below(x - top) * factor - less; });
+            row.map([&](Acc x) TESSERA_INLINE_LAMBDA { return exp_below(x - top) * factor - less; });
             subtract(row, p, target.label, hit);
           } else {
-            row.map([](Acc) { return Acc(0); });
+            row.map([](Acc) TESSERA_INLINE_LAMBDA { return Acc(0); });
           }
           row.template store<RowInputs<Acc>>(d_logits, p);
         });
@@ -73,7 +77,7 @@ struct CrossEntropyKernel {
   /// Element `label` of the portion, if it is there, less `hit`.
   template <class Walk>
   KOKKOS_FORCEINLINE_FUNCTION static void subtract(Walk& row, std::int64_t p, std::int64_t label, Acc hit) {
-    unrolled<Shape::packs>([&](int k) {
+    unrolled<Shape::packs>([&](int k) TESSERA_INLINE_LAMBDA {
       std::int64_t const at = label - ((p * Shape::packs + k) * row.lanes() + row.lane()) * Shape::width;
       if (at < 0 || at >= Shape::width) return;
       for (int j = 0; j < Shape::width; ++j)
@@ -85,7 +89,7 @@ struct CrossEntropyKernel {
   KOKKOS_FORCEINLINE_FUNCTION Acc element(Walk const& row, std::int64_t column) const {
     Acc value = 0;
     std::int64_t const offset = logits.offset(grid, row.at()) + column * logits.column;
-    RowInputs<Acc>::visit(logits.type, [&](auto tag) {
+    RowInputs<Acc>::visit(logits.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using T = typename decltype(tag)::type;
       value = static_cast<Acc>(static_cast<T const*>(logits.data)[offset]);
     });

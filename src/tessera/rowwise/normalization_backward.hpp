@@ -11,6 +11,7 @@
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/sums.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
@@ -18,6 +19,7 @@ namespace tessera::detail {
 /// its own in the workspace.
 template <class Exec, class Acc, class Shape>
 struct NormBackwardKernel {
+  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand d_in, d_out, in, mean, rstd, weight, d_sum;
   Operand d_weights, d_biases;  // (workers, columns) of Acc, either may be absent
@@ -37,8 +39,10 @@ struct NormBackwardKernel {
       if (sum.present()) {
         sum.data = static_cast<Acc const*>(sum.data) + worker * grid.columns;
         Walk<Exec, Acc, Shape> row(lanes, grid, TileIndex{});
-        auto const clear = [&](std::int64_t) { row.map([](Acc) { return Acc(0); }); };
-        row.for_each_portion(clear, [&](std::int64_t p) { row.template store<TypeList<Acc>>(sum, p); });
+        auto const clear = [&](std::int64_t)
+                               TESSERA_INLINE_LAMBDA { row.map([](Acc) TESSERA_INLINE_LAMBDA { return Acc(0); }); };
+        row.for_each_portion(clear,
+                             [&](std::int64_t p) TESSERA_INLINE_LAMBDA { row.template store<TypeList<Acc>>(sum, p); });
       }
     for (std::int64_t i = first; i < end; ++i) {
       Walk<Exec, Acc, Shape> row(lanes, grid, tile_index(grid, i));
@@ -51,59 +55,61 @@ struct NormBackwardKernel {
     Acc const length = static_cast<Acc>(grid.columns);
     Acc const center = centered ? value(row, mean) : Acc(0), factor = value(row, rstd);
     typename Row::Portion g;
-    auto const normalise = [&](std::int64_t p) {
+    auto const normalise = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       row.template load<RowInputs<Acc>>(in, p, row.x, Acc(0));
-      row.map([&](Acc x) { return (x - center) * factor; });
+      row.map([&](Acc x) TESSERA_INLINE_LAMBDA { return (x - center) * factor; });
       row.fill_residue(p, Acc(0));
     };
-    auto const read = [&](std::int64_t p) {
+    auto const read = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       if (weight.present()) {
         row.template load<RowInputs<Acc>>(d_out, p, row.x, Acc(0));
         row.template load<RowInputs<Acc>>(weight, p, g, Acc(0));
-        row.map(g, [](Acc dy, Acc w) { return dy * w; });
-        copy(g, row.x);
+        row.map(g, [](Acc dy, Acc w) TESSERA_INLINE_LAMBDA { return dy * w; });
+        copy(row.used(), g, row.x);
       } else {
         row.template load<RowInputs<Acc>>(d_out, p, g, Acc(0));
       }
       normalise(p);
     };
     TwoSums<Acc> const sums = two_sums<Acc>(
-        row, g, read, [](Acc, Acc gradient) { return gradient; }, [](Acc x, Acc gradient) { return x * gradient; });
+        row, g, read, [](Acc, Acc gradient) TESSERA_INLINE_LAMBDA { return gradient; },
+        [](Acc x, Acc gradient) TESSERA_INLINE_LAMBDA { return x * gradient; });
     Acc const mean_gradient = centered ? sums.first / length : Acc(0), mean_product = sums.second / length;
-    auto const write = [&](std::int64_t p) {
+    auto const write = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       typename Row::Portion dy;  // read before d_in is written, which may lie there
       if (weights.present() || biases.present()) row.template load<RowInputs<Acc>>(d_out, p, dy, Acc(0));
       typename Row::Portion kept;
-      if (weights.present()) copy(kept, row.x);
-      row.map(g, [&](Acc x, Acc gradient) { return factor * (gradient - mean_gradient - x * mean_product); });
+      if (weights.present()) copy(row.used(), kept, row.x);
+      row.map(g, [&](Acc x, Acc gradient)
+                     TESSERA_INLINE_LAMBDA { return factor * (gradient - mean_gradient - x * mean_product); });
       if (d_sum.present()) {
         row.template load<RowInputs<Acc>>(d_sum, p, g, Acc(0));
-        row.map(g, [](Acc x, Acc other) { return x + other; });
+        row.map(g, [](Acc x, Acc other) TESSERA_INLINE_LAMBDA { return x + other; });
       }
       row.template store<RowInputs<Acc>>(d_in, p);
       if (weights.present()) {
         row.template load<TypeList<Acc>>(weights, p, g, Acc(0));
-        copy(row.x, kept);
-        row.map(dy, [](Acc x, Acc gradient) { return x * gradient; });
-        row.map(g, [](Acc x, Acc sum) { return sum + x; });
+        copy(row.used(), row.x, kept);
+        row.map(dy, [](Acc x, Acc gradient) TESSERA_INLINE_LAMBDA { return x * gradient; });
+        row.map(g, [](Acc x, Acc sum) TESSERA_INLINE_LAMBDA { return sum + x; });
         row.template store<TypeList<Acc>>(weights, p);
       }
       if (biases.present()) {
         row.template load<TypeList<Acc>>(biases, p, row.x, Acc(0));
-        row.map(dy, [](Acc sum, Acc gradient) { return sum + gradient; });
+        row.map(dy, [](Acc sum, Acc gradient) TESSERA_INLINE_LAMBDA { return sum + gradient; });
         row.template store<TypeList<Acc>>(biases, p);
       }
     };
     if constexpr (Shape::held)
-      row.for_each_portion([](std::int64_t) {}, write);
+      row.for_each_portion([](std::int64_t) TESSERA_INLINE_LAMBDA {}, write);
     else
       row.for_each_portion(read, write);
   }
 
   template <class Portion>
-  KOKKOS_FORCEINLINE_FUNCTION static void copy(Portion& to, Portion const& from) {
-    unrolled<Shape::packs>([&](int k) {
-      for (int j = 0; j < Shape::width; ++j) to[k][j] = from[k][j];
+  KOKKOS_FORCEINLINE_FUNCTION static void copy(int used, Portion& to, Portion const& from) {
+    unrolled<Shape::packs>([&](int k) TESSERA_INLINE_LAMBDA {
+      for (int j = 0; j < used; ++j) to[k][j] = from[k][j];
     });
   }
   /// The one value that an operand has for a row.

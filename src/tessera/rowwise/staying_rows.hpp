@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include <tessera/elementary.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
 

@@ -8,6 +8,7 @@
 
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/walk.hpp>
+#include <tessera/unroll.hpp>
 
 // For kernels that have two portions of a row at hand.
 namespace tessera::detail {
@@ -49,15 +50,20 @@ KOKKOS_FORCEINLINE_FUNCTION TwoSums<Acc> two_sums(Walk& row, typename Walk::Port
   constexpr int packs = Walk::Shape::packs, width = Walk::Shape::width;
   Acc first[width], second[width];
   for (int j = 0; j < width; ++j) first[j] = second[j] = Acc(0);
-  row.for_each_portion(prepare, [&](std::int64_t) {
-    unrolled<packs>([&](int k) {
-      for (int j = 0; j < width; ++j) {
+  row.for_each_portion(prepare, [&](std::int64_t) TESSERA_INLINE_LAMBDA {
+    unrolled<packs>([&](int k) TESSERA_INLINE_LAMBDA {
+      for (int j = 0; j < row.used(); ++j) {
         first[j] += f(row.x[k][j], y[k][j]);
         second[j] += g(row.x[k][j], y[k][j]);
       }
     });
   });
-  for (int j = 1; j < width; ++j) {
+  for (int half = width / 2; half >= 8; half /= 2)
+    for (int j = 0; j < half; ++j) {
+      first[j] += first[j + half];
+      second[j] += second[j + half];
+    }
+  for (int j = 1; j < (width < 8 ? width : 8); ++j) {
     first[0] += first[j];
     second[0] += second[j];
   }

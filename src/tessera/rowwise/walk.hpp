@@ -150,6 +150,8 @@ class Walk {
       for (int j = 0; j < used(); ++j) x[k][j] = from[k * width + j];
     });
   }
+  /// Elements of a pack that are worked on. A CPU's are long, and rows may be short.
+  KOKKOS_FORCEINLINE_FUNCTION int used() const { return wide ? width : used_; }
   /// body(p) for each of the tile's portions, after prepare(p) has put it into x. A held tile has one portion.
   template <class Prepare, class Body>
   KOKKOS_FORCEINLINE_FUNCTION void for_each_portion(Prepare const& prepare, Body const& body) {
@@ -302,8 +304,6 @@ class Walk {
     }
   }
 
-  /// Elements of a pack that are worked on. A CPU's are long, and rows may be short.
-  KOKKOS_FORCEINLINE_FUNCTION int used() const { return wide ? width : used_; }
   /// Stores the elements of a CPU's pack that are in the tile.
   template <class T, bool Round>
   KOKKOS_FORCEINLINE_FUNCTION static void store_strip(Operand const& to, Acc (&from)[width], int count, T* first) {
