@@ -45,12 +45,13 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
     if (deterministic) return "the hopper pipeline adds dQ up in no particular order";
     if (attention_features(p.forward) > 128) return "the hopper pipeline forms gradients of up to 128 features";
-    if (p.forward.q.rows == 0 || p.forward.q.cols == 0) return "there is nothing to multiply";
+    if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
+      return "there is nothing to multiply";
+    if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
+      return "the hopper pipeline takes Q, K, V and dO of bf16 or of fp16";
     for (MatrixStack const* m : {&p.forward.q, &p.forward.k, &p.forward.v, &p.d_o, &p.dk, &p.dv}) {
-      bool const gradient = m == &p.dk || m == &p.dv;
-      if ((m->type != Scalar::bf16 && m->type != Scalar::fp16 && !gradient) ||
-          (!gradient && m->type != p.forward.q.type))
-        return "the hopper pipeline takes Q, K, V and dO of bf16 or of fp16";
+      bool const written = m == &p.dk || m == &p.dv;  // of any type
+      if (!written && m->type != p.forward.q.type) return "the hopper pipeline takes Q, K, V and dO of one type";
       if (m->col_stride != 1 || !bulk_copyable(*m))
         return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
     }

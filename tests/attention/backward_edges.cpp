@@ -82,10 +82,14 @@ TEST_CASE_TEMPLATE_APPLY(backward_strides_id, Spaces);
 TEST_CASE_TEMPLATE_DEFINE("attention_backward without queries or keys gives zeros", Exec, backward_empty_id) {
   for (AttentionShape const z : {AttentionShape{2, 2, 1, 0, 7, 8, 8}, AttentionShape{2, 2, 1, 7, 0, 8, 8},
                                  AttentionShape{0, 2, 1, 7, 9, 8, 8}}) {
-    BackwardOperands<Exec, float> const x(z, everything);
-    x.run({});
-    for (auto const& gradient : {values(x.dq), values(x.dk), values(x.dv)})
-      for (float const g : gradient) CHECK(g == 0);
+    auto const check = [&]<class T>(T) {
+      BackwardOperands<Exec, T> const x(z, everything);
+      x.run({});
+      for (auto const& gradient : {values(x.dq), values(x.dk), values(x.dv)})
+        for (T const g : gradient) CHECK(to_double(g) == 0);
+    };
+    check(float{});
+    check(bf16_t{});
   }
 }
 TEST_CASE_TEMPLATE_APPLY(backward_empty_id, Spaces);
