@@ -179,6 +179,13 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   return p;
 }
 
+/// Sums of dQ a query: its features, rounded up as tiles have them.
+inline std::int64_t backward_sum_cols(AttentionBackwardProblem const& p) {
+  std::int64_t cols = 0;
+  visit_features(attention_features(p.forward), [&](auto d) { cols = d(); });
+  return cols;
+}
+
 /// What runs, and the workspace it takes.
 template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
@@ -200,7 +207,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                 : wanted != AttentionAlgorithm::automatic ? "asked for"
                 : has_bulk_pipeline<Exec> && !bulk        ? obstacle
                                                           : "the fastest that runs here";
-  BackwardWorkspace const w(p, sizeof(Compute), bulk);
+  BackwardWorkspace const w(p, sizeof(Compute), bulk ? backward_sum_cols(p) : 0);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
   auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
@@ -232,12 +239,7 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
                   Score const& score, Mask const& mask) {
   visit_features(attention_features(p.forward), [&](auto d) {
     if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> && d() <= 128) {
-      if (plan.algorithm == AttentionAlgorithm::hopper) {
-        BackwardWorkspace const w(p, sizeof(float), true);
-        prepare_backward<Exec, float>(exec, p, w, workspace);
-        run_backward_bulk<Exec, T, d()>(exec, p, workspace);
-        return finish_backward(exec, p, w, workspace);
-      }
+      if (plan.algorithm == AttentionAlgorithm::hopper) return run_backward_bulk<Exec, T, d()>(exec, p, workspace);
     }
     run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
   });

@@ -65,12 +65,15 @@ struct BackwardOrder {
 
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
-/// With Atoms::adds_queries, dQ as well, whose sums over keys are formed in memory.
+/// With Atoms::adds_queries, dQ as well, whose sums over keys are formed in memory. Where two steps are at hand, the
+/// next one's scores are formed behind this one's products, so that the machine has something to multiply while sums
+/// leave for memory and weights are formed.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = requires { Atoms::adds_queries; };
+  static constexpr bool adds_queries = requires { Atoms::adds_queries; }
+  , ahead = Atoms::depth > 1;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -107,13 +110,13 @@ struct AttentionKeyGradients {
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights, Slopes, Kept>;
 
   typename Atoms::Source q, k, v, d_o;
-  typename Atoms::Target dk, dv, dq;
+  typename Atoms::Target dk, dv;
+  Compute* dq;  // sums of (plane, tile of BM queries), in the atoms' order; used with adds_queries
   BackwardRows<Compute> rows;
   BackwardShape<Compute> shape;
   Functors functors;
 
-  /// `dq`: sums of fp32 in the workspace; used with adds_queries.
-  AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, MatrixStack const& dq_sums,
+  AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
                         Score const& score = {}, Mask const& mask = {})
       : q(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.forward.q)),
         k(Atoms::template source<KeyTile<BN, D>>(p.forward.k)),
@@ -121,17 +124,10 @@ struct AttentionKeyGradients {
         d_o(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.d_o)),
         dk(Atoms::template target<Gradients>(p.dk)),
         dv(Atoms::template target<Gradients>(p.dv)),
-        dq(sum_target(dq_sums)),
+        dq(dq_sums),
         rows(r),
         shape(p.forward),
         functors(score, mask, p.forward.dropout) {}
-
-  static typename Atoms::Target sum_target(MatrixStack const& m) {
-    if constexpr (adds_queries)
-      return Atoms::template sum_target<QuerySums>(m);
-    else
-      return Atoms::template target<Gradients>(m);
-  }
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
   KOKKOS_FUNCTION int key_tiles() const { return (shape.keys + BN - 1) / BN; }
@@ -181,88 +177,136 @@ struct AttentionKeyGradients {
 
   template <class Math, class SK, class SQ, class SO>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os) const {
-    Scores s(math), dp(math);
-    Gradients dk_sum(math), dv_sum(math);
-    Weights p(math), ds(math);
-    Slopes slopes(math);
-    Kept kept(math);
-    if (t.steps == 0) {
-      math.clear(dk_sum);
-      math.clear(dv_sum);
-    } else {
-      auto const& keys = ks.acquire();
-      if constexpr (adds_queries) clear_behind(math, t, keys.k);  // weight 0 times what lies behind is 0
-      int head = t.head * shape.heads_per_kv, query = t.first * BM;
-      for (int j = 0; j < t.steps; ++j) {
-        step(math, t, Plane{t.batch, head}, query, j == 0, keys, qs, os, s, dp, p, ds, slopes, kept, dk_sum, dv_sum);
-        query += BM;
-        if (query == (t.first + t.a_head) * BM) query = t.first * BM, ++head;
+    Work work(math);
+    math.clear(work.dk);
+    math.clear(work.dv);
+    if (t.steps > 0) {
+      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
+      if constexpr (adds_queries) clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
+      now.from = &qs.acquire();
+      math.multiply(now.keys->k, now.from->q, work.s, false);
+      weigh(math, t, now, os, work);
+      for (int j = 1; j < t.steps; ++j) {
+        Step next = after(now, t);
+        gradients(math, t, now, work);
+        if constexpr (ahead) {
+          next.from = &qs.acquire();
+          math.multiply(next.keys->k, next.from->q, work.s, false);
+        }
+        finish<ahead ? 1 : 0>(math, now, qs, os, work);
+        if constexpr (!ahead) {
+          next.from = &qs.acquire();
+          math.multiply(next.keys->k, next.from->q, work.s, false);
+        }
+        weigh(math, t, next, os, work);
+        now = next;
       }
+      gradients(math, t, now, work);
+      finish<0>(math, now, qs, os, work);
       ks.release();
       Compute const scale = shape.scale;
-      math.for_each(dk_sum, [scale](Compute& x, int, int) { x *= scale; });
+      math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
     }
-    math.store(dv_sum, dv, Plane{t.batch, t.head}, t.key, 0);
-    math.store(dk_sum, dk, Plane{t.batch, t.head}, t.key, 0);
+    math.store(work.dv, dv, Plane{t.batch, t.head}, t.key, 0);
+    math.store(work.dk, dk, Plane{t.batch, t.head}, t.key, 0);
   }
 
  private:
-  /// Queries from `query` on of a head.
-  template <class Math, class SQ, class SO>
-  KOKKOS_FORCEINLINE_FUNCTION void step(Math& math, Tile const& t, Plane plane, int query, bool first,
-                                        KeyStage const& keys, SQ& qs, SO& os, Scores& s, Scores& dp, Weights& p,
-                                        Weights& ds, Slopes& slopes, Kept& kept, Gradients& dk_sum,
-                                        Gradients& dv_sum) const {
-    Compute const factor = shape.exponent_scale();
-    BackwardSight const sight{shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
-    bool const hides = !sight.all_see(query, query + BM, t.key, t.key + BN);
-    auto const& from = qs.acquire();
-    math.multiply(keys.k, from.q, s, false);
-    auto const& to = os.acquire();
-    math.multiply(keys.v, to.d_o, dp, false);
-    math.template wait_for<1>(s);
-    [[maybe_unused]] auto const place = [&](int r, int c) { return PlacedScore(sight, plane, query + c, t.key + r); };
+  struct Work {
+    Scores s, dp;  // products, then weights; what arrives for weights, then for scores
+    Gradients dk, dv;
+    Weights p, ds;
+    Slopes slopes;
+    Kept kept;
+    FragmentIf<adds_queries, QuerySums> dq;
+
+    template <class Math>
+    KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
+        : s(math), dp(math), dk(math), dv(math), p(math), ds(math), slopes(math), kept(math), dq(math) {}
+  };
+  /// Queries from `query` on of a head, and what has arrived of them.
+  struct Step {
+    KeyStage const* keys;
+    Plane plane;
+    int query;
+    QueryStage const* from = nullptr;
+    OutputStage const* to = nullptr;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Step after(Step const& s, Tile const& t) const {
+    bool const more = s.query + BM < (t.first + t.a_head) * BM;
+    return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
+    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
+    return !Functors::any && !sight(t).all_see(step.query, step.query + BM, t.key, t.key + BN);
+  }
+
+  /// Weights, and what arrives for them, of the products in work.s.
+  template <class Math, class SO>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
+    step.to = &os.acquire();
+    math.multiply(step.keys->v, step.to->d_o, work.dp, false);
+    auto const& lse = math.columns(step.from->lse);
+    math.template wait_for<1>(work.s);
     if constexpr (Functors::any) {
-      change_scores(math, functors, shape.scale, s, slopes, place);
-      math.for_each_with_column(s, from.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
-      hide_pairs(math, functors, s, place);
+      auto const place = placed(t, step);
+      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
+      math.for_each_with_column(work.s, lse, [](Compute& x, Compute column) { x = Math::exp2(x - column); });
+      hide_pairs(math, functors, work.s, place);
     } else {
-      math.for_each_with_column(s, from.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
-      if (hides) hide(math, sight, t.key, query, s);
+      Compute const factor = shape.exponent_scale();
+      math.for_each_with_column(work.s, lse,
+                                [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
+      if (hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
     }
     if constexpr (Functors::drops) {
-      math.copy(s, kept);
-      drop_pairs(math, functors, kept, place);
-      math.round(kept, p);
+      math.copy(work.s, work.kept);
+      drop_pairs(math, functors, work.kept, placed(t, step));
+      math.round(work.kept, work.p);
     } else {
-      math.round(s, p);
+      math.round(work.s, work.p);
     }
-    math.template wait_for<0>(dp);
-    math.multiply(p, to.d_o, dv_sum, !first);
-    if constexpr (Functors::drops) drop_pairs(math, functors, dp, place);
-    math.for_each_of_two(dp, s, to.delta, [](Compute& x, Compute weight, Compute delta) {
-      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
+    math.template wait_for<0>(work.dp);
+  }
+  /// The products that go into gradients, still under way.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void gradients(Math& math, Tile const& t, Step const& step, Work& work) const {
+    math.multiply(work.p, step.to->d_o, work.dv, true);
+    auto const& delta = math.columns(step.to->delta);
+    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, step));
+    math.for_each_of_two(work.dp, work.s, delta, [](Compute& x, Compute weight, Compute column) {
+      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - column);
     });
-    if constexpr (Functors::sloped) math.for_each_of_two(dp, slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (hides && !Functors::any)
-      hide(math, sight, t.key, query, dp);  // of keys that do not count anything may have come
-    math.round(dp, ds);
+    if constexpr (Functors::sloped)
+      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
+    if (hides(t, step))
+      hide(math, sight(t), t.key, step.query, work.dp);  // of keys that do not count anything may have come
+    math.round(work.dp, work.ds);
     if constexpr (adds_queries) {
-      QuerySums dq_part(math);
       typename Atoms::template Shared<BN, BM> all(math);
-      math.share(ds, all);
-      math.multiply(all, keys.k, dq_part);
-      math.multiply(ds, from.q, dk_sum, !first);
-      math.template wait_for<1>(dq_part);
-      os.release();
-      math.add_to(dq_part, dq, plane, query, 0);
+      math.share(work.ds, all);
+      math.multiply(work.ds, step.from->q, work.dk, true);
+      math.multiply(all, step.keys->k, work.dq);
     } else {
-      math.multiply(ds, from.q, dk_sum, !first);
-      os.release();
+      math.multiply(work.ds, step.from->q, work.dk, true);
     }
-    math.template wait_for<0>(dk_sum);
-    math.template wait_for<0>(dv_sum);
+  }
+  /// All products but the `Pending` newest are done.
+  template <int Pending, class Math, class SQ, class SO>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, Work& work) const {
+    math.template wait_for<Pending>(work.dv);
+    math.template wait_for<Pending>(work.dk);
+    if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
     qs.release();
+    os.release();
+    if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {
+    return [seen = sight(t), plane = step.plane, query = step.query, key = t.key](int r, int c) {
+      return PlacedScore(seen, plane, query + c, key + r);
+    };
   }
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int key, int query, Scores& x) {
