@@ -273,7 +273,7 @@ struct Atoms : Sizes {
     std::uint64_t* joined;  // completes when they have
     std::uint64_t* shared;  // completes when every warp of the consumers has shared its part
     int slices;             // teams that share a tile along K
-    unsigned turn = 1;      // of the two boxes for what is shared, and of that barrier's phases
+    unsigned box = 1;       // of the two for what is shared, which in turns is filled; and the phase of that barrier
 
     /// Where this consumer's share of an (M, N) tile begins.
     template <int M, int N>
@@ -338,10 +338,10 @@ struct Atoms : Sizes {
     /// Each consumer's rows of a rounded accumulator, for all of them; what was shared last may still be multiplied.
     template <int M, int N>
     __device__ __forceinline__ void share(Rounded<M, N> const& from, Shared<M, N> const&) {
-      turn ^= 1;
+      box ^= 1;
       auto const lane = static_cast<unsigned>(ptx::lane()), line = warp * 16 + lane % 16;
       std::uint32_t const to =
-          ptx::shared_address(staging[group][Shared<M, N>::first_box]) + turn * 64 * line_bytes + line * line_bytes;
+          ptx::shared_address(staging[group][Shared<M, N>::first_box]) + box * 64 * line_bytes + line * line_bytes;
 #pragma unroll
       for (unsigned j = 0; j < Rounded<M, N>::steps; ++j)
         ptx::store_matrix_x4(to + (((j * 2 + lane / 16) ^ line % 8) << 4), from.r[j]);
@@ -354,14 +354,14 @@ struct Atoms : Sizes {
     template <int M, int N, int P>
     __device__ __forceinline__ void multiply(Shared<M, N> const&, LeftEither<M, P> const& b,
                                              Accumulator<N, P>& acc) const {
-      ptx::barrier_wait(shared, turn);
+      ptx::barrier_wait(shared, box);
       discard(acc);
       pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < M / 16; ++k) {
         std::uint32_t const lines =
-            ptx::shared_address(staging[k / 4][Shared<M, N>::first_box]) + turn * 64 * line_bytes;
+            ptx::shared_address(staging[k / 4][Shared<M, N>::first_box]) + box * 64 * line_bytes;
         ptx::wgmma(Factor<Element>{}, Factor<Element>{}, ptx::Across<true, true>{}, acc.r[0],
                    ptx::wgmma_descriptor(lines, 64 * line_bytes, k % 4 * (16 * line_bytes / 16)),
                    factor<true>(b, col<N, P>(), k), k > 0);

@@ -73,7 +73,7 @@ struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool adds_queries = requires { Atoms::adds_queries; }
-  , ahead = Atoms::depth > 1;
+  , ahead = Atoms::depth > 1 && AHEAD;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -190,6 +190,9 @@ struct AttentionKeyGradients {
         Step next = after(now, t);
         gradients(math, t, now, work);
         if constexpr (ahead) {
+#ifndef NOEARLY
+          math.template wait_for<adds_queries ? 2 : 1>(work.dv);
+#endif
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
         }
@@ -247,9 +250,17 @@ struct AttentionKeyGradients {
   template <class Math, class SO>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
     step.to = &os.acquire();
+#ifdef SFIRST
+    math.template wait_for<0>(work.s);
+#endif
     math.multiply(step.keys->v, step.to->d_o, work.dp, false);
+#ifndef LSELATE
     auto const& lse = math.columns(step.from->lse);
     math.template wait_for<1>(work.s);
+#else
+    math.template wait_for<1>(work.s);
+    auto const& lse = math.columns(step.from->lse);
+#endif
     if constexpr (Functors::any) {
       auto const place = placed(t, step);
       change_scores(math, functors, shape.scale, work.s, work.slopes, place);
@@ -259,7 +270,7 @@ struct AttentionKeyGradients {
       Compute const factor = shape.exponent_scale();
       math.for_each_with_column(work.s, lse,
                                 [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
-      if (hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
+      if (!NOHIDE && hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
     }
     if constexpr (Functors::drops) {
       math.copy(work.s, work.kept);
@@ -281,14 +292,25 @@ struct AttentionKeyGradients {
     });
     if constexpr (Functors::sloped)
       math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (hides(t, step))
+    if (!NOHIDE && hides(t, step))
       hide(math, sight(t), t.key, step.query, work.dp);  // of keys that do not count anything may have come
     math.round(work.dp, work.ds);
     if constexpr (adds_queries) {
       typename Atoms::template Shared<BN, BM> all(math);
       math.share(work.ds, all);
-      math.multiply(work.ds, step.from->q, work.dk, true);
+#ifdef DQFIRST
       math.multiply(all, step.keys->k, work.dq);
+      math.multiply(work.ds, step.from->q, work.dk, true);
+#else
+      math.multiply(work.ds, step.from->q, work.dk, true);
+#ifdef DVDONE
+      math.template wait_for<1>(work.dv);
+#endif
+#ifdef DKDONE
+      math.template wait_for<0>(work.dk);
+#endif
+      math.multiply(all, step.keys->k, work.dq);
+#endif
     } else {
       math.multiply(work.ds, step.from->q, work.dk, true);
     }
@@ -301,7 +323,7 @@ struct AttentionKeyGradients {
     if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
     qs.release();
     os.release();
-    if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
+    if constexpr (adds_queries && !NOADD) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {
     return [seen = sight(t), plane = step.plane, query = step.query, key = t.key](int r, int c) {
