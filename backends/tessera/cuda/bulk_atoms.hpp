@@ -167,13 +167,15 @@ struct Atoms : Sizes {
     __device__ __forceinline__ explicit Shared(Math&) {}
   };
 
-  /// Where add_to() adds the elements of an (M, N) accumulator, as threads have them: those of rows r and r + 8 in
-  /// eight columns from a multiple of 8 on are 16 numbers side by side, two of the one and two of the other in turns.
+  /// Where add_to() adds the elements of an (M, N) accumulator, as warps have them: those of rows r and r + 8 in eight
+  /// columns from a multiple of 8 on are 16 numbers side by side, two of the one and two of the other in turns.
   template <int M, int N>
   struct SumOrder {
     static_assert(M == 64);
     KOKKOS_FUNCTION static constexpr int at(int row, int col) {
-      return (col / 8 * warpgroup + row / 16 * 32 + row % 8 * 4) * 4 + row % 16 / 8 * 2 + col % 8 / 2 * 4 + col % 2;
+      constexpr int columns = Accumulator<M, N>::columns;
+      int const pack = (col / columns * 4 + row / 16) * (columns / 8) + col % columns / 8;
+      return (pack * 32 + row % 8 * 4 + col % 8 / 2) * 4 + row % 16 / 8 * 2 + col % 2;
     }
   };
 
@@ -733,13 +735,26 @@ struct Atoms : Sizes {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
-    /// Numbers in memory, in SumOrder, grow by acc's, in no particular order. Straight from registers: through shared
-    /// memory they would pass it twice, which is as short as the tensor cores.
+    /// Numbers in memory, in SumOrder, grow by acc's, in no particular order: each warp's by the copy engine, from its
+    /// part of the stage for the store. Straight from registers they would stay in use until memory takes them.
     template <int M, int N>
     __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Compute* sums) const {
-      Compute* const to = sums + SumOrder<M, N>::at(0, col<M, N>()) + thread * 4;
+      constexpr int numbers = Accumulator<M, N>::columns * 16;  // of a warp
+      static_assert(Sizes::adds && 4 * numbers * sizeof(Compute) <= 2 * sizeof(Staging) / Sizes::store_boxes);
+      Compute* const part = reinterpret_cast<Compute*>(staging[group]) + warp * numbers;
+      int const lane = ptx::lane();
+      if (lane == 0) ptx::bulk_wait_read();
+      __syncwarp();
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * warpgroup, acc.r[0] + i);
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4)
+        *reinterpret_cast<float4*>(part + i * 32 + lane * 4) = {acc.r[0][i], acc.r[0][i + 1], acc.r[0][i + 2],
+                                                                acc.r[0][i + 3]};
+      ptx::async_proxy_fence();
+      __syncwarp();
+      if (lane == 0) {
+        ptx::bulk_add(sums + SumOrder<M, N>::at(warp * 16, col<M, N>()), part, numbers * sizeof(Compute));
+        ptx::bulk_commit();
+      }
     }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
     template <int M, int N, class F>
@@ -757,7 +772,7 @@ struct Atoms : Sizes {
     /// Stores still under way have read this team's memory: it may end. They are done before the grid is.
     __device__ __forceinline__ void drain() const {
       if constexpr (Sizes::staged_store)
-        if (warp == 0 && ptx::lane() == 0) ptx::bulk_wait_read();
+        if ((Sizes::adds || warp == 0) && ptx::lane() == 0) ptx::bulk_wait_read();
     }
 
    private:
@@ -837,8 +852,8 @@ struct Atoms : Sizes {
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
       row0 += row<M, N>() + warp * Layout::rows;
       col0 += col<M, N>();
-      if (target.staged) {  // a tile before may have left through the same memory
-        if (warp == 0 && lane == 0) ptx::bulk_wait_read();
+      if (Sizes::adds || target.staged) {  // a tile before, or sums, may have left through the same memory
+        if ((Sizes::adds || warp == 0) && lane == 0) ptx::bulk_wait_read();
         ptx::named_sync(4 + group, warpgroup);
       }
 #pragma unroll 1
@@ -888,7 +903,7 @@ struct Atoms : Sizes {
       static_assert(Count * box <= static_cast<int>(sizeof(Staging)));
       char* const memory = reinterpret_cast<char*>(staging[group]);
       bool const first = warp == 0 && ptx::lane() == 0;
-      if (first) ptx::bulk_wait_read();
+      if (Sizes::adds ? ptx::lane() == 0 : first) ptx::bulk_wait_read();
       ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
       for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);

@@ -3,6 +3,14 @@
 #ifndef TESSERA_ATTENTION_BACKWARD_KERNEL_HPP
 #define TESSERA_ATTENTION_BACKWARD_KERNEL_HPP
 
+#ifndef AHEAD
+#define AHEAD 1
+#define NOHIDE 0
+#define ROT 0
+#define NOADD 0
+#define DVDONE
+#define NOEARLY
+#endif
 #include <tessera/atoms.hpp>
 #include <tessera/attention/backward_problem.hpp>
 #include <tessera/attention/backward_scores.hpp>
@@ -63,24 +71,29 @@ struct BackwardOrder {
   }
 };
 
+template <class Atoms>
+inline constexpr bool adds_sums = false;
+template <class Atoms>
+  requires(Atoms::adds)
+inline constexpr bool adds_sums<Atoms> = true;
+
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
-/// With Atoms::adds_queries, dQ as well, whose sums over keys are formed in memory. Where two steps are at hand, the
+/// With Atoms::adds, dQ as well, whose sums over keys are formed in memory. Where two steps are at hand, the
 /// next one's scores are formed behind this one's products, so that the machine has something to multiply while sums
 /// leave for memory and weights are formed.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = requires { Atoms::adds_queries; }
-  , ahead = Atoms::depth > 1 && AHEAD;
+  static constexpr bool adds_queries = adds_sums<Atoms>, ahead = Atoms::depth > 1 && AHEAD;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
     int batch, head;    // of K and V
     int key, keys;      // first one, and how many count
     int first, a_head;  // tiles of queries that see some: the first, and how many a head has
-    int steps;
+    int start, steps;   // the tile to begin with
   };
   template <int R, int C>
   using KeyTile =
@@ -139,11 +152,19 @@ struct AttentionKeyGradients {
     BackwardOrder const order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
     int const batch = order.plane / kv_heads(), key = order.row * BN;
     BackwardSight const sight = shape.sight(batch);
-    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, sight.first_query(key) / BM, 0, 0};
+    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, sight.first_query(key) / BM, 0, 0, 0};
     if (key >= sight.keys) return tile;
     int const end = (sight.query_end(key + BN) + BM - 1) / BM;
     tile.a_head = end > tile.first ? end - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
+#if ROT == 1
+    int const own = (key - sight.offset) / BM;
+    tile.start = own < tile.first ? tile.first : (own < end ? own : end - 1);
+#elif ROT == 2
+    tile.start = tile.a_head > 0 ? tile.first + (order.row * 7) % tile.a_head : tile.first;
+#else
+    tile.start = tile.first;
+#endif
     return tile;
   }
   /// Step j: which query head, and the first query.
@@ -151,7 +172,8 @@ struct AttentionKeyGradients {
     return {t.batch, t.head * shape.heads_per_kv + (shape.heads_per_kv > 1 ? j / t.a_head : 0)};
   }
   KOKKOS_FORCEINLINE_FUNCTION int query(Tile const& t, int j) const {
-    return (t.first + (shape.heads_per_kv > 1 ? j % t.a_head : j)) * BM;
+    int const tile = t.start + (shape.heads_per_kv > 1 ? j % t.a_head : j);
+    return (tile < t.first + t.a_head ? tile : tile - t.a_head) * BM;
   }
 
   KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
@@ -181,7 +203,7 @@ struct AttentionKeyGradients {
     math.clear(work.dk);
     math.clear(work.dv);
     if (t.steps > 0) {
-      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
+      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.start * BM};
       if constexpr (adds_queries) clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
       now.from = &qs.acquire();
       math.multiply(now.keys->k, now.from->q, work.s, false);
@@ -236,8 +258,8 @@ struct AttentionKeyGradients {
     OutputStage const* to = nullptr;
   };
   KOKKOS_FORCEINLINE_FUNCTION Step after(Step const& s, Tile const& t) const {
-    bool const more = s.query + BM < (t.first + t.a_head) * BM;
-    return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
+    int const behind = s.query + BM, query = behind < (t.first + t.a_head) * BM ? behind : t.first * BM;
+    return {s.keys, {s.plane.outer, s.plane.inner + (query == t.start * BM ? 1 : 0)}, query};
   }
   KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
     return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};

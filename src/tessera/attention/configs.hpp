@@ -167,13 +167,13 @@ struct BackwardTiled {
 };
 
 /// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
-/// accumulators of 32 each and the rounded copies of scores. Two boxes of a consumer's stage are for results, two for
-/// what the consumers share.
+/// accumulators of 32 each and the rounded copies of scores. Two boxes of a consumer's stage are for results and parts
+/// of dQ, two for what the consumers share.
 template <int Features>
 struct BackwardBulk : BulkSizes {
   static constexpr int consumers = 2, BM = 64, BN = 128, D = Features, depth = 2;
   static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 4;
-  static constexpr bool adds_queries = true;
+  static constexpr bool adds = true;
 };
 
 }  // namespace tessera::detail
