@@ -408,10 +408,10 @@ struct Atoms : Sizes {
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
     }
-    template <int K, int N>
-    __device__ __forceinline__ void clear_rows(LeftEither<K, N> const& tile, int first) const {
-      if (first >= K) return;
-      clear_lines(const_cast<LeftEither<K, N>&>(tile).v, first);
+    template <class Tile>
+    __device__ __forceinline__ void clear_rows(Tile const& tile, int first) const {
+      if (first >= Tile::lines) return;
+      clear_lines(const_cast<Tile&>(tile).v, first);
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
     }

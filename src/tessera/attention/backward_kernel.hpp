@@ -3,14 +3,6 @@
 #ifndef TESSERA_ATTENTION_BACKWARD_KERNEL_HPP
 #define TESSERA_ATTENTION_BACKWARD_KERNEL_HPP
 
-#ifndef AHEAD
-#define AHEAD 1
-#define NOHIDE 0
-#define ROT 0
-#define NOADD 0
-#define DVDONE
-#define NOEARLY
-#endif
 #include <tessera/atoms.hpp>
 #include <tessera/attention/backward_problem.hpp>
 #include <tessera/attention/backward_scores.hpp>
@@ -71,11 +63,19 @@ struct BackwardOrder {
   }
 };
 
+/// What a pass over the keys forms: dK and dV, one of them where there is no room for both, or dQ as well.
 template <class Atoms>
-inline constexpr bool adds_sums = false;
+inline constexpr bool adds_queries_of = false;
 template <class Atoms>
-  requires(Atoms::adds)
-inline constexpr bool adds_sums<Atoms> = true;
+requires(Atoms::adds) inline constexpr bool adds_queries_of<Atoms> = true;
+template <class Atoms>
+inline constexpr bool keys_alone_of = false;
+template <class Atoms>
+requires(Atoms::keys_alone) inline constexpr bool keys_alone_of<Atoms> = true;
+template <class Atoms>
+inline constexpr bool values_alone_of = false;
+template <class Atoms>
+requires(Atoms::values_alone) inline constexpr bool values_alone_of<Atoms> = true;
 
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
@@ -86,38 +86,43 @@ template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = adds_sums<Atoms>, ahead = Atoms::depth > 1 && AHEAD;
+  static constexpr bool adds_queries = adds_queries_of<Atoms>, ahead = Atoms::depth > 1;
+  static constexpr bool of_keys = !values_alone_of<Atoms>, of_values = !keys_alone_of<Atoms>;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
     int batch, head;    // of K and V
     int key, keys;      // first one, and how many count
     int first, a_head;  // tiles of queries that see some: the first, and how many a head has
-    int start, steps;   // the tile to begin with
+    int steps;
   };
   template <int R, int C>
   using KeyTile =
       std::conditional_t<adds_queries, typename Atoms::template LeftEither<R, C>, typename Atoms::template Left<R, C>>;
+  struct NoTile {};
+  using ValueTile = std::conditional_t<of_keys, typename Atoms::template Left<BN, D>, NoTile>;
   struct KeyStage {
-    KeyTile<BN, D> k;                        // (BN,D)
-    typename Atoms::template Left<BN, D> v;  // (BN,D)
-    static constexpr int depth = 1;
+    KeyTile<BN, D> k;  // (BN,D)
+    ValueTile v;       // (BN,D)
+    static constexpr int depth = 1, bytes = sizeof(k) + (of_keys ? sizeof(v) : 0);
   };
   struct QueryStage {
     typename Atoms::template RightEither<BM, D> q;  // (BM,D)
-    Compute lse[BM];
-    static constexpr int depth = Atoms::depth, bytes = sizeof(q) + sizeof(lse);
+    static constexpr int depth = Atoms::depth;
   };
   struct OutputStage {
     typename Atoms::template RightEither<BM, D> d_o;  // (BM,D)
-    Compute delta[BM];
-    static constexpr int depth = Atoms::depth, bytes = sizeof(d_o) + sizeof(delta);
+    static constexpr int depth = Atoms::output_depth;
+  };
+  struct RowStage {  // a stream of its own, the last: in one of the others what aligns its tiles would be lost twice
+    Compute lse[BM], delta[BM];
+    static constexpr int depth = Atoms::output_depth;
   };
   using Scores = typename Atoms::template Accumulator<BN, BM>;    // (BN,BM)
   using Gradients = typename Atoms::template Accumulator<BN, D>;  // (BN,D)
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
-  using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
+  using Inputs = Streams<KeyStage, QueryStage, OutputStage, RowStage>;
   using Slopes = FragmentIf<Functors::sloped, Scores>;
   using Kept = FragmentIf<Functors::drops, Scores>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights, Slopes, Kept>;
@@ -152,19 +157,11 @@ struct AttentionKeyGradients {
     BackwardOrder const order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
     int const batch = order.plane / kv_heads(), key = order.row * BN;
     BackwardSight const sight = shape.sight(batch);
-    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, sight.first_query(key) / BM, 0, 0, 0};
+    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, sight.first_query(key) / BM, 0, 0};
     if (key >= sight.keys) return tile;
     int const end = (sight.query_end(key + BN) + BM - 1) / BM;
     tile.a_head = end > tile.first ? end - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
-#if ROT == 1
-    int const own = (key - sight.offset) / BM;
-    tile.start = own < tile.first ? tile.first : (own < end ? own : end - 1);
-#elif ROT == 2
-    tile.start = tile.a_head > 0 ? tile.first + (order.row * 7) % tile.a_head : tile.first;
-#else
-    tile.start = tile.first;
-#endif
     return tile;
   }
   /// Step j: which query head, and the first query.
@@ -172,74 +169,76 @@ struct AttentionKeyGradients {
     return {t.batch, t.head * shape.heads_per_kv + (shape.heads_per_kv > 1 ? j / t.a_head : 0)};
   }
   KOKKOS_FORCEINLINE_FUNCTION int query(Tile const& t, int j) const {
-    int const tile = t.start + (shape.heads_per_kv > 1 ? j % t.a_head : j);
-    return (tile < t.first + t.a_head ? tile : tile - t.a_head) * BM;
+    return (t.first + (shape.heads_per_kv > 1 ? j % t.a_head : j)) * BM;
   }
 
   KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(QueryStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
+  KOKKOS_FUNCTION int steps(RowStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int) const {
     copy(k, Plane{t.batch, t.head}, t.key, 0, stage.k);
-    copy(v, Plane{t.batch, t.head}, t.key, 0, stage.v);
+    if constexpr (of_keys) copy(v, Plane{t.batch, t.head}, t.key, 0, stage.v);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
     copy(q, plane, query(t, j), 0, stage.q);
-    copy.values(rows.lse + rows.at(plane, query(t, j)), stage.lse);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
     copy(d_o, plane, query(t, j), 0, stage.d_o);
+  }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, RowStage& stage, Tile const& t, int j) const {
+    Plane const plane = query_plane(t, j);
+    copy.values(rows.lse + rows.at(plane, query(t, j)), stage.lse);
     copy.values(rows.delta + rows.at(plane, query(t, j)), stage.delta);
   }
 
-  template <class Math, class SK, class SQ, class SO>
-  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os) const {
+  template <class Math, class SK, class SQ, class SO, class SR>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os, SR& rs) const {
     Work work(math);
-    math.clear(work.dk);
-    math.clear(work.dv);
+    if constexpr (of_keys) math.clear(work.dk);
+    if constexpr (of_values) math.clear(work.dv);
     if (t.steps > 0) {
-      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.start * BM};
+      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
       if constexpr (adds_queries) clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
       now.from = &qs.acquire();
       math.multiply(now.keys->k, now.from->q, work.s, false);
-      weigh(math, t, now, os, work);
+      weigh(math, t, now, os, rs, work);
       for (int j = 1; j < t.steps; ++j) {
         Step next = after(now, t);
         gradients(math, t, now, work);
         if constexpr (ahead) {
-#ifndef NOEARLY
-          math.template wait_for<adds_queries ? 2 : 1>(work.dv);
-#endif
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
         }
-        finish<ahead ? 1 : 0>(math, now, qs, os, work);
+        finish<ahead ? 1 : 0>(math, now, qs, os, rs, work);
         if constexpr (!ahead) {
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
         }
-        weigh(math, t, next, os, work);
+        weigh(math, t, next, os, rs, work);
         now = next;
       }
       gradients(math, t, now, work);
-      finish<0>(math, now, qs, os, work);
+      finish<0>(math, now, qs, os, rs, work);
       ks.release();
       Compute const scale = shape.scale;
-      math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
+      if constexpr (of_keys) math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
     }
-    math.store(work.dv, dv, Plane{t.batch, t.head}, t.key, 0);
-    math.store(work.dk, dk, Plane{t.batch, t.head}, t.key, 0);
+    if constexpr (of_values) math.store(work.dv, dv, Plane{t.batch, t.head}, t.key, 0);
+    if constexpr (of_keys) math.store(work.dk, dk, Plane{t.batch, t.head}, t.key, 0);
   }
 
  private:
   struct Work {
     Scores s, dp;  // products, then weights; what arrives for weights, then for scores
-    Gradients dk, dv;
+    FragmentIf<of_keys, Gradients> dk;
+    FragmentIf<of_values, Gradients> dv;
     Weights p, ds;
     Slopes slopes;
     Kept kept;
@@ -256,10 +255,11 @@ struct AttentionKeyGradients {
     int query;
     QueryStage const* from = nullptr;
     OutputStage const* to = nullptr;
+    RowStage const* values = nullptr;
   };
   KOKKOS_FORCEINLINE_FUNCTION Step after(Step const& s, Tile const& t) const {
-    int const behind = s.query + BM, query = behind < (t.first + t.a_head) * BM ? behind : t.first * BM;
-    return {s.keys, {s.plane.outer, s.plane.inner + (query == t.start * BM ? 1 : 0)}, query};
+    bool const more = s.query + BM < (t.first + t.a_head) * BM;
+    return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
   KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
     return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
@@ -269,19 +269,17 @@ struct AttentionKeyGradients {
   }
 
   /// Weights, and what arrives for them, of the products in work.s.
-  template <class Math, class SO>
-  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
+  template <class Math, class SO, class SR>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, SR& rs, Work& work) const {
     step.to = &os.acquire();
-#ifdef SFIRST
-    math.template wait_for<0>(work.s);
-#endif
-    math.multiply(step.keys->v, step.to->d_o, work.dp, false);
+    step.values = &rs.acquire();
+    if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
 #ifndef LSELATE
-    auto const& lse = math.columns(step.from->lse);
-    math.template wait_for<1>(work.s);
+    auto const& lse = math.columns(step.values->lse);
+    math.template wait_for<of_keys ? 1 : 0>(work.s);
 #else
-    math.template wait_for<1>(work.s);
-    auto const& lse = math.columns(step.from->lse);
+    math.template wait_for<of_keys ? 1 : 0>(work.s);
+    auto const& lse = math.columns(step.values->lse);
 #endif
     if constexpr (Functors::any) {
       auto const place = placed(t, step);
@@ -292,60 +290,56 @@ struct AttentionKeyGradients {
       Compute const factor = shape.exponent_scale();
       math.for_each_with_column(work.s, lse,
                                 [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
-      if (!NOHIDE && hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
+      if (hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
     }
     if constexpr (Functors::drops) {
       math.copy(work.s, work.kept);
       drop_pairs(math, functors, work.kept, placed(t, step));
       math.round(work.kept, work.p);
-    } else {
+    } else if constexpr (of_values) {
       math.round(work.s, work.p);
     }
-    math.template wait_for<0>(work.dp);
+    if constexpr (of_keys) math.template wait_for<0>(work.dp);
   }
   /// The products that go into gradients, still under way.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void gradients(Math& math, Tile const& t, Step const& step, Work& work) const {
-    math.multiply(work.p, step.to->d_o, work.dv, true);
-    auto const& delta = math.columns(step.to->delta);
+    if constexpr (of_values) math.multiply(work.p, step.to->d_o, work.dv, true);
+    if constexpr (of_keys) differentiate(math, t, step, work);
+    if constexpr (adds_queries) {
+      typename Atoms::template Shared<BN, BM> all(math);
+      math.share(work.ds, all);
+      math.multiply(work.ds, step.from->q, work.dk, true);
+      math.template wait_for<1>(work.dv);  // makes room for dQ
+      math.multiply(all, step.keys->k, work.dq);
+    } else if constexpr (of_keys) {
+      math.multiply(work.ds, step.from->q, work.dk, true);
+    }
+  }
+  /// dS of what arrives for weights.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
+    auto const& delta = math.columns(step.values->delta);
     if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, step));
     math.for_each_of_two(work.dp, work.s, delta, [](Compute& x, Compute weight, Compute column) {
       x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - column);
     });
     if constexpr (Functors::sloped)
       math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (!NOHIDE && hides(t, step))
+    if (hides(t, step))
       hide(math, sight(t), t.key, step.query, work.dp);  // of keys that do not count anything may have come
     math.round(work.dp, work.ds);
-    if constexpr (adds_queries) {
-      typename Atoms::template Shared<BN, BM> all(math);
-      math.share(work.ds, all);
-#ifdef DQFIRST
-      math.multiply(all, step.keys->k, work.dq);
-      math.multiply(work.ds, step.from->q, work.dk, true);
-#else
-      math.multiply(work.ds, step.from->q, work.dk, true);
-#ifdef DVDONE
-      math.template wait_for<1>(work.dv);
-#endif
-#ifdef DKDONE
-      math.template wait_for<0>(work.dk);
-#endif
-      math.multiply(all, step.keys->k, work.dq);
-#endif
-    } else {
-      math.multiply(work.ds, step.from->q, work.dk, true);
-    }
   }
   /// All products but the `Pending` newest are done.
-  template <int Pending, class Math, class SQ, class SO>
-  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, Work& work) const {
-    math.template wait_for<Pending>(work.dv);
-    math.template wait_for<Pending>(work.dk);
+  template <int Pending, class Math, class SQ, class SO, class SR>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, SR& rs, Work& work) const {
+    if constexpr (of_values) math.template wait_for<Pending>(work.dv);
+    if constexpr (of_keys) math.template wait_for<Pending>(work.dk);
     if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
     qs.release();
     os.release();
-    if constexpr (adds_queries && !NOADD) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
+    rs.release();
+    if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {
     return [seen = sight(t), plane = step.plane, query = step.query, key = t.key](int r, int c) {
@@ -365,11 +359,12 @@ struct AttentionKeyGradients {
 };
 
 /// dQ: a tile is BM queries of one head, its steps go over the keys that they see, BN at a time. Sums are formed in one
-/// place and order, so that no bit differs from run to run.
+/// place and order, so that no bit differs from run to run. The next step's scores are formed ahead, as above.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionQueryGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
+  static constexpr bool ahead = Atoms::depth > 1;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -388,7 +383,7 @@ struct AttentionQueryGradients {
   };
   struct ValueStage {
     typename Atoms::template Right<BN, D> v;  // (BN,D)
-    static constexpr int depth = Atoms::depth;
+    static constexpr int depth = Atoms::value_depth;
   };
   using Scores = typename Atoms::template Accumulator<BM, BN>;    // (BM,BN)
   using Gradients = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
@@ -450,57 +445,94 @@ struct AttentionQueryGradients {
 
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
-    Scores s(math), dp(math);
-    Gradients dq_sum(math);
-    Weights ds(math);
-    Slopes slopes(math);
-    if (t.steps == 0) {
-      math.clear(dq_sum);
-    } else {
+    Work work(math);
+    math.clear(work.dq);
+    if (t.steps > 0) {
       auto const& own = qs.acquire();
-      RowValues lse(math), delta(math);
       std::int64_t const first = rows.at(Plane{t.batch, t.head}, t.query);
-      math.each_row(lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
-      math.each_row(delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
-      Compute const factor = shape.exponent_scale();
-      BackwardSight const sight = shape.sight(t.batch);
-      for (int j = 0; j < t.steps; ++j) {
-        auto const& keys = ks.acquire();
-        math.multiply(own.q, keys.k, s, false);
-        math.multiply(own.d_o, vs.acquire().v, dp, false);
-        math.template wait_for<1>(s);
-        [[maybe_unused]] auto const place = [&](int r, int c) {
-          return PlacedScore(sight, Plane{t.batch, t.head}, t.query + r, key(t, j) + c);
-        };
-        if constexpr (Functors::any) {
-          change_scores(math, functors, shape.scale, s, slopes, place);
-          math.for_each_with(s, lse, [](Compute& x, Compute row_lse) { x = Math::exp2(x - row_lse); });
-          hide_pairs(math, functors, s, place);
-        } else {
-          math.for_each_with(s, lse, [factor](Compute& x, Compute row_lse) { x = Math::exp2(x * factor - row_lse); });
-        }
-        math.template wait_for<0>(dp);
-        vs.release();
-        if constexpr (Functors::drops) drop_pairs(math, functors, dp, place);
-        math.for_each_of_two(dp, s, delta, [](Compute& x, Compute weight, Compute row_delta) {
-          x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - row_delta);
-        });
-        if constexpr (Functors::sloped) math.for_each_of_two(dp, slopes, [](Compute& x, Compute slope) { x *= slope; });
-        if (!Functors::any && !sight.all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN))
-          hide(math, sight, t.query, key(t, j), dp);
-        math.round(dp, ds);
-        math.multiply(ds, keys.k, dq_sum, j > 0);
-        math.template wait_for<0>(dq_sum);
+      math.each_row(work.lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
+      math.each_row(work.delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
+      KeyStage const* now = nullptr;
+      auto const score = [&] {
+        now = &ks.acquire();
+        math.multiply(own.q, now->k, work.s, false);
+      };
+      score();
+      weigh(math, t, 0, own, vs, work);
+      for (int j = 1; j < t.steps; ++j) {
+        multiply(math, t, j - 1, *now, work);
+        if constexpr (ahead) score();
+        math.template wait_for<ahead ? 1 : 0>(work.dq);
         ks.release();
+        if constexpr (!ahead) score();
+        weigh(math, t, j, own, vs, work);
       }
+      multiply(math, t, t.steps - 1, *now, work);
+      math.template wait_for<0>(work.dq);
+      ks.release();
       qs.release();
       Compute const scale = shape.scale;
-      math.for_each(dq_sum, [scale](Compute& x, int, int) { x *= scale; });
+      math.for_each(work.dq, [scale](Compute& x, int, int) { x *= scale; });
     }
-    math.store(dq_sum, dq, Plane{t.batch, t.head}, t.query, 0);
+    math.store(work.dq, dq, Plane{t.batch, t.head}, t.query, 0);
   }
 
  private:
+  struct Work {
+    Scores s, dp;  // products, then weights; what arrives for weights, then for scores
+    Gradients dq;
+    Weights ds;
+    RowValues lse, delta;
+    Slopes slopes;
+
+    template <class Math>
+    KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
+        : s(math), dp(math), dq(math), ds(math), lse(math), delta(math), slopes(math) {}
+  };
+
+  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
+    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, int j) const {
+    return [seen = sight(t), plane = Plane{t.batch, t.head}, query = t.query, key = key(t, j)](int r, int c) {
+      return PlacedScore(seen, plane, query + r, key + c);
+    };
+  }
+  /// Weights of step j, and what arrives for them, of the products in work.s.
+  template <class Math, class SV>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
+                                         Work& work) const {
+    math.multiply(own.d_o, vs.acquire().v, work.dp, false);
+    math.template wait_for<1>(work.s);
+    if constexpr (Functors::any) {
+      auto const place = placed(t, j);
+      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
+      math.for_each_with(work.s, work.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
+      hide_pairs(math, functors, work.s, place);
+    } else {
+      Compute const factor = shape.exponent_scale();
+      math.for_each_with(work.s, work.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
+    }
+    math.template wait_for<0>(work.dp);
+    vs.release();
+  }
+  /// dQ of step j, still under way.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
+    int const key = this->key(t, j);
+    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, j));
+    math.for_each_of_two(work.dp, work.s, work.delta, [](Compute& x, Compute weight, Compute delta) {
+      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
+    });
+    if constexpr (Functors::sloped)
+      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
+    if (!Functors::any && !sight(t).all_see(t.query, t.query + BM, key, key + BN))
+      hide(math, sight(t), t.query, key, work.dp);
+    if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
+      if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
+    math.round(work.dp, work.ds);
+    math.multiply(work.ds, keys.k, work.dq, true);
+  }
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int query, int key, Scores& x) {
     math.for_each(x, [&](Compute& e, int r, int c) {

@@ -112,6 +112,26 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
   finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D>(exec, p, w, workspace);
 }
 
+/// The same by two passes, over the keys and over the queries, each sum in one place and order.
+template <class Exec, class T, int D>
+void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace) {
+  constexpr char const* label = "tessera::attention_backward";
+  BackwardWorkspace const w(p, sizeof(float), 0);
+  prepare_backward<Exec, float>(exec, p, w, workspace);
+  auto const rows = w.rows_in<float>(workspace, p.forward.q);
+  auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
+    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms>(p, rows, nullptr));
+  };
+  if constexpr (D > 128) {
+    pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideValuesBulk>>{});
+    pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideKeysBulk>>{});
+  } else {
+    pass(std::type_identity<BulkAtoms<Exec, T, BackwardKeysBulk<D>>>{});
+  }
+  using QueryAtoms = BulkAtoms<Exec, T, BackwardQueriesBulk<D>>;
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms>(p, rows));
+}
+
 // The library holds gradients without a functor of the caller's own.
 #define TESSERA_BACKWARD_OF(EXTERN, EXEC, COMPUTE, D, SCORE)                                                     \
   EXTERN template void run_backward_tiles<EXEC, COMPUTE, D>(EXEC const&, AttentionBackwardProblem const&, void*, \
@@ -139,10 +159,18 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 #define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T)                                                           \
   EXTERN template void run_backward_bulk<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*); \
   EXTERN template void run_backward_bulk<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*);
+#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T)                                                            \
+  EXTERN template void run_backward_bulk_in_place<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*);  \
+  EXTERN template void run_backward_bulk_in_place<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*); \
+  EXTERN template void run_backward_bulk_in_place<EXEC, T, 256>(EXEC const&, AttentionBackwardProblem const&, void*);
 #define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
 
 }  // namespace tessera::detail
 
