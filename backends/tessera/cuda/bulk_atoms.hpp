@@ -735,25 +735,31 @@ struct Atoms : Sizes {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
-    /// Numbers in memory, in SumOrder, grow by acc's, in no particular order: each warp's by the copy engine, from its
-    /// part of the stage for the store. Straight from registers they would stay in use until memory takes them.
+    /// Numbers in memory, in SumOrder, grow by acc's, in no particular order: straight from registers, which stay in
+    /// use until memory takes them, or by the copy engine, from each warp's part of the stage for the store.
     template <int M, int N>
     __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Compute* sums) const {
       constexpr int numbers = Accumulator<M, N>::columns * 16;  // of a warp
-      static_assert(Sizes::adds && 4 * numbers * sizeof(Compute) <= 2 * sizeof(Staging) / Sizes::store_boxes);
-      Compute* const part = reinterpret_cast<Compute*>(staging[group]) + warp * numbers;
-      int const lane = ptx::lane();
-      if (lane == 0) ptx::bulk_wait_read();
-      __syncwarp();
+      auto const lane = static_cast<unsigned>(ptx::lane());
+      Compute* const to = sums + SumOrder<M, N>::at(warp * 16, col<M, N>());
+      if constexpr (Sizes::staged_adds) {
+        static_assert(Sizes::adds && 4 * numbers * sizeof(Compute) <= 2 * sizeof(Staging) / Sizes::store_boxes);
+        Compute* const part = reinterpret_cast<Compute*>(staging[group]) + warp * numbers;
+        if (lane == 0) ptx::bulk_wait_read();
+        __syncwarp();
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4)
-        *reinterpret_cast<float4*>(part + i * 32 + lane * 4) = {acc.r[0][i], acc.r[0][i + 1], acc.r[0][i + 2],
-                                                                acc.r[0][i + 3]};
-      ptx::async_proxy_fence();
-      __syncwarp();
-      if (lane == 0) {
-        ptx::bulk_add(sums + SumOrder<M, N>::at(warp * 16, col<M, N>()), part, numbers * sizeof(Compute));
-        ptx::bulk_commit();
+        for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4)
+          *reinterpret_cast<float4*>(part + i * 32 + lane * 4) = {acc.r[0][i], acc.r[0][i + 1], acc.r[0][i + 2],
+                                                                  acc.r[0][i + 3]};
+        ptx::async_proxy_fence();
+        __syncwarp();
+        if (lane == 0) {
+          ptx::bulk_add(to, part, numbers * sizeof(Compute));
+          ptx::bulk_commit();
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, acc.r[0] + i);
       }
     }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.

@@ -172,6 +172,13 @@ __device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.w
 /// Shared memory written by ordinary stores may be read by the bulk copy engine and the tensor cores after a barrier.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/// Four numbers in memory, at a multiple of 16 bytes, grow by these.
+__device__ __forceinline__ void add_four(float* to, float const* x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+               "f"(x[3])
+               : "memory");
+}
+
 // ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory
 __device__ __forceinline__ int cluster_rank() {
   int n;

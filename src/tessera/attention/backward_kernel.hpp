@@ -63,19 +63,16 @@ struct BackwardOrder {
   }
 };
 
-/// What a pass over the keys forms: dK and dV, one of them where there is no room for both, or dQ as well.
-template <class Atoms>
-inline constexpr bool adds_queries_of = false;
-template <class Atoms>
-requires(Atoms::adds) inline constexpr bool adds_queries_of<Atoms> = true;
-template <class Atoms>
-inline constexpr bool keys_alone_of = false;
-template <class Atoms>
-requires(Atoms::keys_alone) inline constexpr bool keys_alone_of<Atoms> = true;
-template <class Atoms>
-inline constexpr bool values_alone_of = false;
-template <class Atoms>
-requires(Atoms::values_alone) inline constexpr bool values_alone_of<Atoms> = true;
+/// Numbers beside a tile of a stage, or none.
+template <class T, int N>
+struct StagedNumbers {
+  T v[N];
+  static constexpr int bytes = sizeof(v);
+};
+template <class T>
+struct StagedNumbers<T, 0> {
+  static constexpr int bytes = 0;
+};
 
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
@@ -86,8 +83,9 @@ template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = adds_queries_of<Atoms>, ahead = Atoms::depth > 1;
-  static constexpr bool of_keys = !values_alone_of<Atoms>, of_values = !keys_alone_of<Atoms>;
+  static constexpr bool adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
+  static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
+  static_assert(of_values || Atoms::rows_in_memory);  // delta is read when dO has been given back
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -106,23 +104,20 @@ struct AttentionKeyGradients {
     ValueTile v;       // (BN,D)
     static constexpr int depth = 1, bytes = sizeof(k) + (of_keys ? sizeof(v) : 0);
   };
-  struct QueryStage {
+  using RowNumbers = StagedNumbers<Compute, Atoms::rows_in_memory ? 0 : BM>;
+  struct QueryStage : RowNumbers {                  // LSE
     typename Atoms::template RightEither<BM, D> q;  // (BM,D)
-    static constexpr int depth = Atoms::depth;
+    static constexpr int depth = Atoms::depth, bytes = sizeof(q) + RowNumbers::bytes;
   };
-  struct OutputStage {
+  struct OutputStage : RowNumbers {                   // delta
     typename Atoms::template RightEither<BM, D> d_o;  // (BM,D)
-    static constexpr int depth = Atoms::output_depth;
-  };
-  struct RowStage {  // a stream of its own, the last: in one of the others what aligns its tiles would be lost twice
-    Compute lse[BM], delta[BM];
-    static constexpr int depth = Atoms::output_depth;
+    static constexpr int depth = Atoms::output_depth, bytes = sizeof(d_o) + RowNumbers::bytes;
   };
   using Scores = typename Atoms::template Accumulator<BN, BM>;    // (BN,BM)
   using Gradients = typename Atoms::template Accumulator<BN, D>;  // (BN,D)
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
-  using Inputs = Streams<KeyStage, QueryStage, OutputStage, RowStage>;
+  using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
   using Slopes = FragmentIf<Functors::sloped, Scores>;
   using Kept = FragmentIf<Functors::drops, Scores>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights, Slopes, Kept>;
@@ -175,7 +170,6 @@ struct AttentionKeyGradients {
   KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(QueryStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
-  KOKKOS_FUNCTION int steps(RowStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int) const {
     copy(k, Plane{t.batch, t.head}, t.key, 0, stage.k);
@@ -185,21 +179,17 @@ struct AttentionKeyGradients {
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
     copy(q, plane, query(t, j), 0, stage.q);
+    if constexpr (!Atoms::rows_in_memory) copy.values(rows.lse + rows.at(plane, query(t, j)), stage.v);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
     copy(d_o, plane, query(t, j), 0, stage.d_o);
-  }
-  template <class Copy>
-  KOKKOS_FUNCTION void load(Copy const& copy, RowStage& stage, Tile const& t, int j) const {
-    Plane const plane = query_plane(t, j);
-    copy.values(rows.lse + rows.at(plane, query(t, j)), stage.lse);
-    copy.values(rows.delta + rows.at(plane, query(t, j)), stage.delta);
+    if constexpr (!Atoms::rows_in_memory) copy.values(rows.delta + rows.at(plane, query(t, j)), stage.v);
   }
 
-  template <class Math, class SK, class SQ, class SO, class SR>
-  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os, SR& rs) const {
+  template <class Math, class SK, class SQ, class SO>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os) const {
     Work work(math);
     if constexpr (of_keys) math.clear(work.dk);
     if constexpr (of_values) math.clear(work.dv);
@@ -208,7 +198,7 @@ struct AttentionKeyGradients {
       if constexpr (adds_queries) clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
       now.from = &qs.acquire();
       math.multiply(now.keys->k, now.from->q, work.s, false);
-      weigh(math, t, now, os, rs, work);
+      weigh(math, t, now, os, work);
       for (int j = 1; j < t.steps; ++j) {
         Step next = after(now, t);
         gradients(math, t, now, work);
@@ -216,16 +206,16 @@ struct AttentionKeyGradients {
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
         }
-        finish<ahead ? 1 : 0>(math, now, qs, os, rs, work);
+        finish<ahead ? 1 : 0>(math, now, qs, os, work);
         if constexpr (!ahead) {
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
         }
-        weigh(math, t, next, os, rs, work);
+        weigh(math, t, next, os, work);
         now = next;
       }
       gradients(math, t, now, work);
-      finish<0>(math, now, qs, os, rs, work);
+      finish<0>(math, now, qs, os, work);
       ks.release();
       Compute const scale = shape.scale;
       if constexpr (of_keys) math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
@@ -255,7 +245,6 @@ struct AttentionKeyGradients {
     int query;
     QueryStage const* from = nullptr;
     OutputStage const* to = nullptr;
-    RowStage const* values = nullptr;
   };
   KOKKOS_FORCEINLINE_FUNCTION Step after(Step const& s, Tile const& t) const {
     bool const more = s.query + BM < (t.first + t.a_head) * BM;
@@ -268,19 +257,22 @@ struct AttentionKeyGradients {
     return !Functors::any && !sight(t).all_see(step.query, step.query + BM, t.key, t.key + BN);
   }
 
+  /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
+  template <class Stage>
+  KOKKOS_FORCEINLINE_FUNCTION auto numbers(Stage const& stage, Compute const* all, Step const& step) const -> Compute
+      const (&)[BM] {
+    if constexpr (Atoms::rows_in_memory)
+      return reinterpret_cast<Compute const(&)[BM]>(all[rows.at(step.plane, step.query)]);
+    else
+      return stage.v;
+  }
   /// Weights, and what arrives for them, of the products in work.s.
-  template <class Math, class SO, class SR>
-  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, SR& rs, Work& work) const {
+  template <class Math, class SO>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
     step.to = &os.acquire();
-    step.values = &rs.acquire();
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
-#ifndef LSELATE
-    auto const& lse = math.columns(step.values->lse);
     math.template wait_for<of_keys ? 1 : 0>(work.s);
-#else
-    math.template wait_for<of_keys ? 1 : 0>(work.s);
-    auto const& lse = math.columns(step.values->lse);
-#endif
+    auto const& lse = math.columns(numbers(*step.from, rows.lse, step));
     if constexpr (Functors::any) {
       auto const place = placed(t, step);
       change_scores(math, functors, shape.scale, work.s, work.slopes, place);
@@ -300,6 +292,7 @@ struct AttentionKeyGradients {
       math.round(work.s, work.p);
     }
     if constexpr (of_keys) math.template wait_for<0>(work.dp);
+    if constexpr (!of_values) os.release();
   }
   /// The products that go into gradients, still under way.
   template <class Math>
@@ -319,7 +312,7 @@ struct AttentionKeyGradients {
   /// dS of what arrives for weights.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
-    auto const& delta = math.columns(step.values->delta);
+    auto const& delta = math.columns(numbers(*step.to, rows.delta, step));
     if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, step));
     math.for_each_of_two(work.dp, work.s, delta, [](Compute& x, Compute weight, Compute column) {
       x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - column);
@@ -331,14 +324,13 @@ struct AttentionKeyGradients {
     math.round(work.dp, work.ds);
   }
   /// All products but the `Pending` newest are done.
-  template <int Pending, class Math, class SQ, class SO, class SR>
-  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, SR& rs, Work& work) const {
+  template <int Pending, class Math, class SQ, class SO>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, Work& work) const {
     if constexpr (of_values) math.template wait_for<Pending>(work.dv);
     if constexpr (of_keys) math.template wait_for<Pending>(work.dk);
     if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
     qs.release();
-    os.release();
-    rs.release();
+    if constexpr (of_values) os.release();
     if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {

@@ -58,8 +58,7 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
                       w.sum_cols,
                       Walk::packed(p.forward.o) && Walk::packed(p.d_o)};
   if constexpr (WarpAtoms<Exec>::available && std::is_same_v<Compute, float>)
-    if (w.sum_cols > 0 && p.d_o.type == p.forward.o.type && backward_rows_packed(p.d_o) &&
-        backward_rows_packed(p.forward.o))
+    if (p.d_o.type == p.forward.o.type && backward_rows_packed(p.d_o) && backward_rows_packed(p.forward.o))
       return visit_packed_backward(p.d_o, [&](auto tag, auto lanes) {
         using Packed = PackedPrepareBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value>;
         std::int64_t const rows = walk.outer * walk.inner * walk.rows;
