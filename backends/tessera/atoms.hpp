@@ -35,6 +35,8 @@ struct BulkSizes {
   static constexpr bool take_turns = false;   // the consumers multiply one after the other
   static constexpr bool staged_store = true;  // results leave through shared memory
   static constexpr int store_boxes = 2;       // of 64 lines a consumer there
+  static constexpr bool adds = false;         // accumulators are added to memory
+  static constexpr bool staged_adds = true;   // through shared memory
   static constexpr bool multicast = false;    // two teams of a cluster may load tiles together
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;

@@ -33,8 +33,7 @@ inline constexpr char const* backward_name = "tessera::attention_backward";
 /// Why the pipeline of bulk copies cannot form these gradients; nullptr when it can.
 template <class Exec, class Compute, class Score, class Mask>
 char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
-                                   [[maybe_unused]] AttentionBackwardProblem const& p,
-                                   [[maybe_unused]] bool deterministic) {
+                                   [[maybe_unused]] AttentionBackwardProblem const& p) {
   if constexpr (!has_bulk_pipeline<Exec>) {
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   } else if constexpr (!std::is_same_v<Compute, float>) {
@@ -43,8 +42,6 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
     return "the hopper pipeline forms gradients without dropout and without scores and masks of the caller's own";
   } else {
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
-    if (deterministic) return "the hopper pipeline adds dQ up in no particular order";
-    if (attention_features(p.forward) > 128) return "the hopper pipeline forms gradients of up to 128 features";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
       return "there is nothing to multiply";
     if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
@@ -179,13 +176,18 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   return p;
 }
 
+/// Whether the pipeline of bulk copies adds dQ up in memory; else a pass over the queries forms it.
+inline bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
+  return !deterministic && attention_features(p.forward) <= 128;
+}
+
 /// What runs, and the workspace it takes.
 template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                             AttentionBackwardOptions const& options) {
   AttentionPlan plan;
   plan.concurrency = Machine<Exec>::concurrency(exec);
-  char const* const obstacle = bulk_backward_obstacle<Exec, Compute, Score, Mask>(exec, p, options.deterministic);
+  char const* const obstacle = bulk_backward_obstacle<Exec, Compute, Score, Mask>(exec, p);
   auto const wanted = options.algorithm;
   bool const bulk =
       (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
@@ -200,7 +202,10 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                 : wanted != AttentionAlgorithm::automatic ? "asked for"
                 : has_bulk_pipeline<Exec> && !bulk        ? obstacle
                                                           : "the fastest that runs here";
-  BackwardWorkspace const w(p, sizeof(Compute), bulk);
+  bool const adds = bulk && adds_queries(p, options.deterministic);
+  std::int64_t sums = 0;
+  if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
+  BackwardWorkspace const w(p, sizeof(Compute), sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
   auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
@@ -211,14 +216,20 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
     plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
   };
-  if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>) {
-    using Narrow = BulkAtoms<Exec, bf16_t, BackwardBulk<64>>;  // as for fp16
-    using Wide = BulkAtoms<Exec, bf16_t, BackwardBulk<128>>;
-    if (bulk && attention_features(p.forward) <= 64)
-      describe(std::type_identity<AttentionKeyGradients<Narrow>>{}, std::type_identity<Narrow>{});
-    else if (bulk)
-      describe(std::type_identity<AttentionKeyGradients<Wide>>{}, std::type_identity<Wide>{});
-  }
+  if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
+    if (bulk)
+      visit_features(attention_features(p.forward), [&](auto d) {
+        auto const of = [&]<class Sizes>(std::type_identity<Sizes>) {
+          using Atoms = BulkAtoms<Exec, bf16_t, Sizes>;  // as for fp16
+          describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, std::type_identity<Atoms>{});
+        };
+        if constexpr (d() > 128)
+          of(std::type_identity<BackwardWideKeysBulk>{});
+        else if (adds)
+          of(std::type_identity<BackwardBulk<d()>>{});
+        else
+          of(std::type_identity<BackwardKeysBulk<d()>>{});
+      });
   if (!bulk)
     visit_features(attention_features(p.forward), [&](auto d) {
       using Atoms = BackwardTiledAtoms<Exec, Compute, decltype(d)::value, true>;
@@ -228,17 +239,15 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
 }
 
 template <class Exec, class T, class Compute, class Score, class Mask>
-void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, void* workspace,
-                  Score const& score, Mask const& mask) {
+void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, bool deterministic,
+                  void* workspace, Score const& score, Mask const& mask) {
   visit_features(attention_features(p.forward), [&](auto d) {
-    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> && d() <= 128) {
+    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T>)
       if (plan.algorithm == AttentionAlgorithm::hopper) {
-        BackwardWorkspace const w(p, sizeof(float), true);
-        prepare_backward<Exec, float>(exec, p, w, workspace);
-        run_backward_bulk<Exec, T, d()>(exec, p, workspace);
-        return finish_backward(exec, p, w, workspace);
+        if constexpr (d() <= 128)
+          if (adds_queries(p, deterministic)) return run_backward_bulk<Exec, T, d()>(exec, p, workspace);
+        return run_backward_bulk_in_place<Exec, T, d()>(exec, p, workspace);
       }
-    }
     run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
   });
 }
@@ -322,8 +331,8 @@ void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& 
     AttentionPlan const plan = detail::plan_backward<Exec, Compute, ToRun, Mask>(exec, p, options);
     if (p.forward.q.outer == 0 || p.forward.q.inner == 0) return;
     detail::check_backward_workspace(options, plan);
-    detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.workspace, to_run,
-                                                                          mask);
+    detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
+                                                                          options.workspace, to_run, mask);
   });
 }
 

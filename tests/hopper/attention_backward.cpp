@@ -32,29 +32,79 @@ TEST_CASE("the hopper pipeline forms gradients of attention") {
   }
 }
 
+TEST_CASE("the hopper pipeline forms gradients in one order") {
+  for (bool causal : {false, true}) {
+    AttentionBackwardOptions o = forced(causal);
+    o.deterministic = true;
+    check_backward<Exec, bf16_t>({1, 2, 2, 128, 128, 64, 64}, o);
+    check_backward<Exec, bf16_t>({2, 4, 2, 300, 333, 128, 128}, o, true);
+    check_backward<Exec, fp16_t>({1, 6, 1, 130, 257, 96, 112}, o);
+    check_backward<Exec, fp16_t>({1, 2, 2, 77, 500, 40, 64}, o);
+  }
+}
+
+TEST_CASE("the hopper pipeline forms gradients of many features") {
+  for (bool causal : {false, true}) {
+    check_backward<Exec, bf16_t>({1, 1, 1, 64, 128, 256, 256}, forced(causal));
+    check_backward<Exec, bf16_t>({2, 4, 2, 300, 333, 256, 256}, forced(causal), true);
+    check_backward<Exec, fp16_t>({1, 2, 1, 190, 70, 136, 200}, forced(causal));
+    check_backward<Exec, bf16_t, float>({1, 2, 2, 77, 130, 256, 64}, forced(causal));
+  }
+}
+
+TEST_CASE("the hopper pipeline repeats gradients in one order bit by bit") {
+  for (int d : {64, 128, 256}) {
+    CAPTURE(d);
+    BackwardOperands<Exec, bf16_t, float> x({2, 2, 1, 700, 900, d, d}, [](int, int, int) { return true; });
+    AttentionBackwardOptions o = forced(false);
+    o.deterministic = true;
+    auto const gradients = [&] {
+      poison(x.dq), poison(x.dk), poison(x.dv);
+      x.run(o);
+      auto all = values(x.dq);
+      for (auto const& more : {values(x.dk), values(x.dv)}) all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    auto const once = gradients();
+    for (int again = 0; again < 3; ++again) CHECK(gradients() == once);
+  }
+}
+
 TEST_CASE("the hopper pipeline forms gradients of windows") {
   for (int left : {0, 100})
-    for (bool causal : {false, true}) check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 64, 64}, forced(causal, left));
+    for (bool causal : {false, true})
+      for (bool deterministic : {false, true}) {
+        AttentionBackwardOptions o = forced(causal, left);
+        o.deterministic = deterministic;
+        check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 64, 64}, o);
+        check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 128, 128}, o);
+      }
 }
 
 TEST_CASE("the hopper pipeline leaves keys behind a length without gradient, whatever they are") {
-  std::vector<int> const lengths{70, 0, 129, 200};
-  AttentionShape const z{4, 2, 1, 150, 200, 64, 128};
-  ViewOf<Exec, int*> lengths_view("lengths", lengths.size());
-  fill(lengths_view, lengths);
-  BackwardOperands<Exec, bf16_t> x(z, [&](int b, int i, int j) {
-    return j < lengths[std::size_t(b)] && j <= i + lengths[std::size_t(b)] - z.queries;
-  });
-  auto k = x.x.k, v = x.x.v;
-  for (int b = 0; b < z.batch; ++b)
-    for (int j = lengths[std::size_t(b)]; j < z.keys; ++j) {
-      for (int c = 0; c < z.d; ++c) k[(std::size_t(b) * z.keys + j) * z.d + c] = bf16_t(NAN);
-      for (int c = 0; c < z.d_v; ++c) v[(std::size_t(b) * z.keys + j) * z.d_v + c] = bf16_t(INFINITY);
-    }
-  fill(x.x.kv, k);
-  fill(x.x.vv, v);
-  AttentionBackwardOptions o = forced(true);
-  o.forward.key_lengths = lengths_view;
-  x.run(o);
-  x.check();
+  auto const check = [](int d, bool deterministic) {
+    std::vector<int> const lengths{70, 0, 129, 200};
+    AttentionShape const z{4, 2, 1, 150, 200, d, 128};
+    ViewOf<Exec, int*> lengths_view("lengths", lengths.size());
+    fill(lengths_view, lengths);
+    BackwardOperands<Exec, bf16_t> x(z, [&](int b, int i, int j) {
+      return j < lengths[std::size_t(b)] && j <= i + lengths[std::size_t(b)] - z.queries;
+    });
+    auto k = x.x.k, v = x.x.v;
+    for (int b = 0; b < z.batch; ++b)
+      for (int j = lengths[std::size_t(b)]; j < z.keys; ++j) {
+        for (int c = 0; c < z.d; ++c) k[(std::size_t(b) * z.keys + j) * z.d + c] = bf16_t(NAN);
+        for (int c = 0; c < z.d_v; ++c) v[(std::size_t(b) * z.keys + j) * z.d_v + c] = bf16_t(INFINITY);
+      }
+    fill(x.x.kv, k);
+    fill(x.x.vv, v);
+    AttentionBackwardOptions o = forced(true);
+    o.deterministic = deterministic;
+    o.forward.key_lengths = lengths_view;
+    x.run(o);
+    x.check();
+  };
+  check(64, false);
+  check(64, true);
+  check(256, true);
 }

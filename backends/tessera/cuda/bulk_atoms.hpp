@@ -116,13 +116,6 @@ struct Atoms : Sizes {
     return t;
   }
 
-  /// Of a matrix of fp32 that satisfies bulk_copyable(), to add to.
-  template <class Accumulator>
-  static Target sum_target(MatrixStack const& m) {
-    static_assert(store_boxes_of<Accumulator>(sizeof(float)).shorter == 0);
-    return {tensor_map(m, 64, line_bytes, CU_TENSOR_MAP_DATA_TYPE_FLOAT32), {}, m, true, 1};
-  }
-
   /// Boxes that the columns of a consumer fill, side by side: first those with lines of 128 bytes, then those with
   /// lines of `line`.
   struct StoreBoxes {
@@ -164,13 +157,26 @@ struct Atoms : Sizes {
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
-  /// What the consumers share of a rounded (M, N) accumulator, in a box of each one's stage for the store.
+  /// What the consumers share of rounded (M, N) accumulators: in two boxes of each one's stage for the store in turns,
+  /// so that one is filled while others may read what was shared before.
   template <int M, int N>
   struct Shared {
     static constexpr std::size_t scratch_bytes = 0;
-    static_assert(Sizes::store_boxes > 2 && N == 64 && M == 64 * consumers);
-    static constexpr int box = Sizes::store_boxes - 1;  // stores use the others
+    static_assert(Sizes::store_boxes > 3 && N == 64 && M == 64 * consumers);
+    static constexpr int first_box = Sizes::store_boxes - 2;  // stores use the others
     __device__ __forceinline__ explicit Shared(Math&) {}
+  };
+
+  /// Where add_to() adds the elements of an (M, N) accumulator, as warps have them: those of rows r and r + 8 in eight
+  /// columns from a multiple of 8 on are 16 numbers side by side, two of the one and two of the other in turns.
+  template <int M, int N>
+  struct SumOrder {
+    static_assert(M == 64);
+    KOKKOS_FUNCTION static constexpr int at(int row, int col) {
+      constexpr int columns = Accumulator<M, N>::columns;
+      int const pack = (col / columns * 4 + row / 16) * (columns / 8) + col % columns / 8;
+      return (pack * 32 + row % 8 * 4 + col % 8 / 2) * 4 + row % 16 / 8 * 2 + col % 2;
+    }
   };
 
   template <int M, int N, class Of>
@@ -267,7 +273,9 @@ struct Atoms : Sizes {
     Staging* staging;
     uint4* exchange;        // the ring, for what other teams send when it is idle
     std::uint64_t* joined;  // completes when they have
+    std::uint64_t* shared;  // completes when every warp of the consumers has shared its part
     int slices;             // teams that share a tile along K
+    unsigned box = 1;       // of the two for what is shared, which in turns is filled; and the phase of that barrier
 
     /// Where this consumer's share of an (M, N) tile begins.
     template <int M, int N>
@@ -309,6 +317,7 @@ struct Atoms : Sizes {
     __device__ __forceinline__ void multiply(Left<M, K> const& a, RightEither<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
       int const left = row<M, N>(), right = col<M, N>();
+      if (!add) discard(acc);
       pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
@@ -328,35 +337,39 @@ struct Atoms : Sizes {
         ptx::wgmma(Factor<Element>{}, Factor<RightElement>{}, acc.r[0], a.r[k], factor<true>(b, 0, k), add || k > 0);
       ptx::wgmma_commit();
     }
-    /// acc = (what is shared)^T b: the rows of both are contracted, and the consumers have columns of their own.
+    /// Each consumer's rows of a rounded accumulator, for all of them; what was shared last may still be multiplied.
+    template <int M, int N>
+    __device__ __forceinline__ void share(Rounded<M, N> const& from, Shared<M, N> const&) {
+      box ^= 1;
+      auto const lane = static_cast<unsigned>(ptx::lane()), line = warp * 16 + lane % 16;
+      std::uint32_t const to =
+          ptx::shared_address(staging[group][Shared<M, N>::first_box]) + box * 64 * line_bytes + line * line_bytes;
+#pragma unroll
+      for (unsigned j = 0; j < Rounded<M, N>::steps; ++j)
+        ptx::store_matrix_x4(to + (((j * 2 + lane / 16) ^ line % 8) << 4), from.r[j]);
+      ptx::async_proxy_fence();
+      __syncwarp();
+      if (lane == 0) ptx::barrier_arrive(shared);
+    }
+    /// acc = (what was shared last)^T b, when all have shared it: the rows of both are contracted, and the consumers
+    /// have columns of their own.
     template <int M, int N, int P>
     __device__ __forceinline__ void multiply(Shared<M, N> const&, LeftEither<M, P> const& b,
                                              Accumulator<N, P>& acc) const {
+      ptx::barrier_wait(shared, box);
+      discard(acc);
       pin(acc);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < M / 16; ++k) {
-        std::uint32_t const lines = ptx::shared_address(staging[k / 4][Shared<M, N>::box]);
+        std::uint32_t const lines =
+            ptx::shared_address(staging[k / 4][Shared<M, N>::first_box]) + box * 64 * line_bytes;
         ptx::wgmma(Factor<Element>{}, Factor<Element>{}, ptx::Across<true, true>{}, acc.r[0],
                    ptx::wgmma_descriptor(lines, 64 * line_bytes, k % 4 * (16 * line_bytes / 16)),
                    factor<true>(b, col<N, P>(), k), k > 0);
       }
       ptx::wgmma_commit();
     }
-    /// Each consumer's rows of a rounded accumulator, for all of them. What was shared before has been used.
-    template <int M, int N>
-    __device__ __forceinline__ void share(Rounded<M, N> const& from, Shared<M, N> const&) const {
-      meet();
-      int const lane = ptx::lane(), line = warp * 16 + lane % 16;
-      std::uint32_t const to = ptx::shared_address(staging[group][Shared<M, N>::box]) + line * line_bytes;
-#pragma unroll
-      for (int j = 0; j < Rounded<M, N>::steps; ++j)
-        ptx::store_matrix_x4(to + (((j * 2 + lane / 16) ^ line % 8) << 4), from.r[j]);
-      ptx::async_proxy_fence();
-      meet();
-    }
-    /// The consumers wait for each other.
-    __device__ __forceinline__ void meet() const { ptx::named_sync(7, consumers * warpgroup); }
     /// With the P columns of b from `col` on.
     template <int M, int N, int P, int K>
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
@@ -395,10 +408,10 @@ struct Atoms : Sizes {
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
     }
-    template <int K, int N>
-    __device__ __forceinline__ void clear_rows(LeftEither<K, N> const& tile, int first) const {
-      if (first >= K) return;
-      clear_lines(const_cast<LeftEither<K, N>&>(tile).v, first);
+    template <class Tile>
+    __device__ __forceinline__ void clear_rows(Tile const& tile, int first) const {
+      if (first >= Tile::lines) return;
+      clear_lines(const_cast<Tile&>(tile).v, first);
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
     }
@@ -502,29 +515,40 @@ struct Atoms : Sizes {
       }
       ptx::named_sync(4 + group, warpgroup);
     }
+    /// A thread's numbers of those of N columns, read before they are needed.
+    template <int N>
+    struct ColumnValues {
+      float2 v[N / 8];
+    };
+    template <int N>
+    __device__ __forceinline__ ColumnValues<N> columns(Compute const (&cols)[N]) const {
+      ColumnValues<N> own;
+#pragma unroll
+      for (int i = 0; i < N / 8; ++i) own.v[i] = *reinterpret_cast<float2 const*>(cols + thread % 4 * 2 + i * 8);
+      return own;
+    }
     /// f(element, its column's value)
     template <int M, int N, class F>
-    __device__ __forceinline__ void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N],
+    __device__ __forceinline__ void for_each_with_column(Accumulator<M, N>& acc, ColumnValues<N> const& cols,
                                                          F const& f) const {
-      static_assert(Accumulator<M, N>::blocks == 1);
+      static_assert(Accumulator<M, N>::blocks == 1 && Accumulator<M, N>::by_rows);
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
-        float2 const pair = *reinterpret_cast<float2 const*>(cols + col<M, N>(i));
-#pragma unroll
-        for (int e = 0; e < 4; ++e) f(acc.r[0][i + e], e % 2 ? pair.y : pair.x);
-      }
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], i % 2 ? cols.v[i / 4].y : cols.v[i / 4].x);
     }
     /// f(element of one, element of the other, its column's value)
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
-                                                    Compute const (&cols)[N], F const& f) const {
-      static_assert(Accumulator<M, N>::blocks == 1);
+                                                    ColumnValues<N> const& cols, F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1 && Accumulator<M, N>::by_rows);
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) {
-        float2 const pair = *reinterpret_cast<float2 const*>(cols + col<M, N>(i));
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], other.r[0][i], i % 2 ? cols.v[i / 4].y : cols.v[i / 4].x);
+    }
+    /// f(element of one, element of the other, its row's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    RowValues<M> const& rows, F const& f) const {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) f(acc.r[0][i + e], other.r[0][i + e], e % 2 ? pair.y : pair.x);
-      }
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], other.r[0][i], rows.v[i % 4 / 2]);
     }
     /// f(element, its neighbour, row, column): the column is even
     template <int M, int N, class F>
@@ -711,12 +735,32 @@ struct Atoms : Sizes {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
-    /// Elements inside the target's matrix, of the accumulator's type, grow by acc's: in memory, in no particular
-    /// order.
+    /// Numbers in memory, in SumOrder, grow by acc's, in no particular order: straight from registers, which stay in
+    /// use until memory takes them, or by the copy engine, from each warp's part of the stage for the store.
     template <int M, int N>
-    __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Target const& target, Plane plane,
-                                           std::int64_t row0, std::int64_t col0) const {
-      store_bulk<Compute, true>(acc, target, plane, static_cast<int>(row0), static_cast<int>(col0));
+    __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Compute* sums) const {
+      constexpr int numbers = Accumulator<M, N>::columns * 16;  // of a warp
+      auto const lane = static_cast<unsigned>(ptx::lane());
+      Compute* const to = sums + SumOrder<M, N>::at(warp * 16, col<M, N>());
+      if constexpr (Sizes::staged_adds) {
+        static_assert(Sizes::adds && 4 * numbers * sizeof(Compute) <= 2 * sizeof(Staging) / Sizes::store_boxes);
+        Compute* const part = reinterpret_cast<Compute*>(staging[group]) + warp * numbers;
+        if (lane == 0) ptx::bulk_wait_read();
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4)
+          *reinterpret_cast<float4*>(part + i * 32 + lane * 4) = {acc.r[0][i], acc.r[0][i + 1], acc.r[0][i + 2],
+                                                                  acc.r[0][i + 3]};
+        ptx::async_proxy_fence();
+        __syncwarp();
+        if (lane == 0) {
+          ptx::bulk_add(to, part, numbers * sizeof(Compute));
+          ptx::bulk_commit();
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, acc.r[0] + i);
+      }
     }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
     template <int M, int N, class F>
@@ -734,7 +778,7 @@ struct Atoms : Sizes {
     /// Stores still under way have read this team's memory: it may end. They are done before the grid is.
     __device__ __forceinline__ void drain() const {
       if constexpr (Sizes::staged_store)
-        if (warp == 0 && ptx::lane() == 0) ptx::bulk_wait_read();
+        if ((Sizes::adds || warp == 0) && ptx::lane() == 0) ptx::bulk_wait_read();
     }
 
    private:
@@ -748,6 +792,12 @@ struct Atoms : Sizes {
     __device__ __forceinline__ static void pin(Acc& acc) {
 #pragma unroll
       for (auto& block : acc.r) ptx::pin(block);
+    }
+    /// What is there counts as in use no longer, though the next product names it as read.
+    template <class Acc>
+    __device__ __forceinline__ static void discard(Acc& acc) {
+#pragma unroll
+      for (auto& block : acc.r) ptx::discard(block);
     }
     /// Straight from registers, two columns at a time, which lie in aligned pairs: the factors' type or fp32.
     template <class T, int M, int N>
@@ -808,8 +858,8 @@ struct Atoms : Sizes {
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
       row0 += row<M, N>() + warp * Layout::rows;
       col0 += col<M, N>();
-      if (target.staged) {  // a tile before may have left through the same memory
-        if (warp == 0 && lane == 0) ptx::bulk_wait_read();
+      if (Sizes::adds || target.staged) {  // a tile before, or sums, may have left through the same memory
+        if ((Sizes::adds || warp == 0) && lane == 0) ptx::bulk_wait_read();
         ptx::named_sync(4 + group, warpgroup);
       }
 #pragma unroll 1
@@ -831,7 +881,7 @@ struct Atoms : Sizes {
       }
     }
     /// A box or two at a time, then a bulk store that runs on under the next tile's products.
-    template <class T, bool Adds = false, int M, int N>
+    template <class T, int M, int N>
     __device__ __forceinline__ void store_bulk(Accumulator<M, N> const& acc, Target const& target, Plane plane,
                                                int row0, int col0) const {
       constexpr int size = static_cast<int>(sizeof(T)), width = line_bytes / size;
@@ -843,23 +893,23 @@ struct Atoms : Sizes {
       unroll<Accumulator<M, N>::blocks>([&](auto block) {
         unroll<(whole + most - 1) / most>([&](auto pass) {
           constexpr int first = pass * most, count = whole - first < most ? whole - first : most;
-          send_boxes<T, line_bytes, count, Adds>(acc.r[block] + first * width / 2, target.whole, plane,
-                                                 row0 + block * 64, col0 + first * width);
+          send_boxes<T, line_bytes, count>(acc.r[block] + first * width / 2, target.whole, plane, row0 + block * 64,
+                                           col0 + first * width);
         });
         if constexpr (shorter > 0)
-          send_boxes<T, line, shorter, Adds>(acc.r[block] + whole * width / 2, target.shorter, plane, row0 + block * 64,
-                                             col0 + whole * width);
+          send_boxes<T, line, shorter>(acc.r[block] + whole * width / 2, target.shorter, plane, row0 + block * 64,
+                                       col0 + whole * width);
       });
     }
     /// 64 rows of Count swizzled boxes side by side, when those before have been read.
-    template <class T, int Line, int Count, bool Adds>
+    template <class T, int Line, int Count>
     __device__ __forceinline__ void send_boxes(Compute const* r, CUtensorMap const& map, Plane plane, int row,
                                                int col) const {
       constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
       static_assert(Count * box <= static_cast<int>(sizeof(Staging)));
       char* const memory = reinterpret_cast<char*>(staging[group]);
       bool const first = warp == 0 && ptx::lane() == 0;
-      if (first) ptx::bulk_wait_read();
+      if (Sizes::adds ? ptx::lane() == 0 : first) ptx::bulk_wait_read();
       ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
       for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);
@@ -869,10 +919,7 @@ struct Atoms : Sizes {
 #pragma unroll
         for (int b = 0; b < Count; ++b) {
           int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
-          if constexpr (Adds)
-            ptx::bulk_add_4d(&map, memory + b * box, col + b * width, row, inner, outer);
-          else
-            ptx::bulk_store_4d(&map, memory + b * box, col + b * width, row, inner, outer);
+          ptx::bulk_store_4d(&map, memory + b * box, col + b * width, row, inner, outer);
         }
         ptx::bulk_commit();
       }

@@ -32,7 +32,7 @@ struct Staging<Atoms, false> {
 };
 template <class Atoms, class... Stage>
 struct Shared : Ring<Stage>..., Staging<Atoms>, Barriers<Stage>... {
-  std::uint64_t joined;
+  std::uint64_t joined, parts;
 };
 
 /// What the copies into a stage bring: all of it, unless the kernel knows better.
@@ -169,6 +169,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       int const releases = (Atoms::ping_pong ? 1 : Atoms::consumers) * (paired ? 2 : 1);
       (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
+      ptx::barrier_init(&shared.parts, Atoms::consumers * 4);
       ptx::async_proxy_fence();
       if (!alone) ptx::barrier_init_fence();
     }
@@ -194,7 +195,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       ptx::take_registers<Atoms::consumer_registers>();
       typename Atoms::Math math{
           group - 1,      warp % 4,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
-          &shared.joined, slices(kernel)};
+          &shared.joined, &shared.parts, slices(kernel)};
       if constexpr (Atoms::in_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;

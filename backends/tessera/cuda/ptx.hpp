@@ -160,18 +160,24 @@ __device__ __forceinline__ void bulk_store_4d(CUtensorMap const* map, void const
                "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                : "memory");
 }
-/// Numbers grow by those in shared memory.
-__device__ __forceinline__ void bulk_add_4d(CUtensorMap const* map, void const* from, int c0, int c1, int c2, int c3) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-      "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
+/// Numbers side by side, a multiple of 16 bytes at such an address, grow by those in shared memory.
+__device__ __forceinline__ void bulk_add(float* to, void const* from, std::uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
 }
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Every store of this thread has read its source: shared memory may be written again.
 __device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 /// Shared memory written by ordinary stores may be read by the bulk copy engine and the tensor cores after a barrier.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Four numbers in memory, at a multiple of 16 bytes, grow by these.
+__device__ __forceinline__ void add_four(float* to, float const* x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+               "f"(x[3])
+               : "memory");
+}
 
 // ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory
 __device__ __forceinline__ int cluster_rank() {

@@ -26,6 +26,13 @@ __device__ __forceinline__ void pin(int (&d)[N]) {
   for (int& x : d) asm volatile("" : "+r"(x)::"memory");
 }
 
+/// Whatever is in the registers is not needed: before a product that writes them and yet names them as read.
+template <int N>
+__device__ __forceinline__ void discard(float (&d)[N]) {
+#pragma unroll
+  for (float& x : d) asm volatile("" : "=f"(x));
+}
+
 /// Descriptor of an operand in shared memory with the 128-byte swizzle: eight rows are 1024 bytes apart. `leading`
 /// counts for operands whose contiguous index is not K: bytes from one 64-column group to the next. `step` is added to
 /// the address, in units of 16 bytes. In halves, so that no carry is reckoned with.

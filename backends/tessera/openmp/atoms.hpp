@@ -378,6 +378,11 @@ struct Atoms : Sizes {
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       on_panels<elements_with<F>>(acc, rows.v, f);
     }
+    /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
+    template <int N>
+    auto const& columns(Compute const (&cols)[N]) const {
+      return cols;
+    }
     template <int M, int N, class F>
     void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
       each_panel(acc, [&](Compute(&row)[NR], int, int col, int n) {

@@ -350,6 +350,11 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], rows.v[i]); });
     }
+    /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
+    template <int N>
+    KOKKOS_FUNCTION auto const& columns(Compute const (&cols)[N]) const {
+      return cols;
+    }
     /// f(element, its column's value)
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {

@@ -63,14 +63,29 @@ struct BackwardOrder {
   }
 };
 
+/// Numbers beside a tile of a stage, or none.
+template <class T, int N>
+struct StagedNumbers {
+  T v[N];
+  static constexpr int bytes = sizeof(v);
+};
+template <class T>
+struct StagedNumbers<T, 0> {
+  static constexpr int bytes = 0;
+};
+
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
-/// With Atoms::adds_queries, dQ as well, whose sums over keys are formed in memory.
+/// With Atoms::adds, dQ as well, whose sums over keys are formed in memory. Where two steps are at hand, the
+/// next one's scores are formed behind this one's products, so that the machine has something to multiply while sums
+/// leave for memory and weights are formed.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = requires { Atoms::adds_queries; };
+  static constexpr bool adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
+  static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
+  static_assert(of_values || Atoms::rows_in_memory);  // delta is read when dO has been given back
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -82,20 +97,21 @@ struct AttentionKeyGradients {
   template <int R, int C>
   using KeyTile =
       std::conditional_t<adds_queries, typename Atoms::template LeftEither<R, C>, typename Atoms::template Left<R, C>>;
+  struct NoTile {};
+  using ValueTile = std::conditional_t<of_keys, typename Atoms::template Left<BN, D>, NoTile>;
   struct KeyStage {
-    KeyTile<BN, D> k;                        // (BN,D)
-    typename Atoms::template Left<BN, D> v;  // (BN,D)
-    static constexpr int depth = 1;
+    KeyTile<BN, D> k;  // (BN,D)
+    ValueTile v;       // (BN,D)
+    static constexpr int depth = 1, bytes = sizeof(k) + (of_keys ? sizeof(v) : 0);
   };
-  struct QueryStage {
+  using RowNumbers = StagedNumbers<Compute, Atoms::rows_in_memory ? 0 : BM>;
+  struct QueryStage : RowNumbers {                  // LSE
     typename Atoms::template RightEither<BM, D> q;  // (BM,D)
-    Compute lse[BM];
-    static constexpr int depth = Atoms::depth, bytes = sizeof(q) + sizeof(lse);
+    static constexpr int depth = Atoms::depth, bytes = sizeof(q) + RowNumbers::bytes;
   };
-  struct OutputStage {
+  struct OutputStage : RowNumbers {                   // delta
     typename Atoms::template RightEither<BM, D> d_o;  // (BM,D)
-    Compute delta[BM];
-    static constexpr int depth = Atoms::depth, bytes = sizeof(d_o) + sizeof(delta);
+    static constexpr int depth = Atoms::output_depth, bytes = sizeof(d_o) + RowNumbers::bytes;
   };
   using Scores = typename Atoms::template Accumulator<BN, BM>;    // (BN,BM)
   using Gradients = typename Atoms::template Accumulator<BN, D>;  // (BN,D)
@@ -107,13 +123,13 @@ struct AttentionKeyGradients {
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights, Slopes, Kept>;
 
   typename Atoms::Source q, k, v, d_o;
-  typename Atoms::Target dk, dv, dq;
+  typename Atoms::Target dk, dv;
+  Compute* dq;  // sums of (plane, tile of BM queries), in the atoms' order; used with adds_queries
   BackwardRows<Compute> rows;
   BackwardShape<Compute> shape;
   Functors functors;
 
-  /// `dq`: sums of fp32 in the workspace; used with adds_queries.
-  AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, MatrixStack const& dq_sums,
+  AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
                         Score const& score = {}, Mask const& mask = {})
       : q(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.forward.q)),
         k(Atoms::template source<KeyTile<BN, D>>(p.forward.k)),
@@ -121,17 +137,10 @@ struct AttentionKeyGradients {
         d_o(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.d_o)),
         dk(Atoms::template target<Gradients>(p.dk)),
         dv(Atoms::template target<Gradients>(p.dv)),
-        dq(sum_target(dq_sums)),
+        dq(dq_sums),
         rows(r),
         shape(p.forward),
         functors(score, mask, p.forward.dropout) {}
-
-  static typename Atoms::Target sum_target(MatrixStack const& m) {
-    if constexpr (adds_queries)
-      return Atoms::template sum_target<QuerySums>(m);
-    else
-      return Atoms::template target<Gradients>(m);
-  }
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
   KOKKOS_FUNCTION int key_tiles() const { return (shape.keys + BN - 1) / BN; }
@@ -164,105 +173,170 @@ struct AttentionKeyGradients {
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int) const {
     copy(k, Plane{t.batch, t.head}, t.key, 0, stage.k);
-    copy(v, Plane{t.batch, t.head}, t.key, 0, stage.v);
+    if constexpr (of_keys) copy(v, Plane{t.batch, t.head}, t.key, 0, stage.v);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
     copy(q, plane, query(t, j), 0, stage.q);
-    copy.values(rows.lse + rows.at(plane, query(t, j)), stage.lse);
+    if constexpr (!Atoms::rows_in_memory) copy.values(rows.lse + rows.at(plane, query(t, j)), stage.v);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
     copy(d_o, plane, query(t, j), 0, stage.d_o);
-    copy.values(rows.delta + rows.at(plane, query(t, j)), stage.delta);
+    if constexpr (!Atoms::rows_in_memory) copy.values(rows.delta + rows.at(plane, query(t, j)), stage.v);
   }
 
   template <class Math, class SK, class SQ, class SO>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os) const {
-    Scores s(math), dp(math);
-    Gradients dk_sum(math), dv_sum(math);
-    Weights p(math), ds(math);
-    Slopes slopes(math);
-    Kept kept(math);
-    if (t.steps == 0) {
-      math.clear(dk_sum);
-      math.clear(dv_sum);
-    } else {
-      auto const& keys = ks.acquire();
-      if constexpr (adds_queries) clear_behind(math, t, keys.k);  // weight 0 times what lies behind is 0
-      int head = t.head * shape.heads_per_kv, query = t.first * BM;
-      for (int j = 0; j < t.steps; ++j) {
-        step(math, t, Plane{t.batch, head}, query, j == 0, keys, qs, os, s, dp, p, ds, slopes, kept, dk_sum, dv_sum);
-        query += BM;
-        if (query == (t.first + t.a_head) * BM) query = t.first * BM, ++head;
+    Work work(math);
+    if constexpr (of_keys) math.clear(work.dk);
+    if constexpr (of_values) math.clear(work.dv);
+    if (t.steps > 0) {
+      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
+      if constexpr (adds_queries) clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
+      now.from = &qs.acquire();
+      math.multiply(now.keys->k, now.from->q, work.s, false);
+      weigh(math, t, now, os, work);
+      for (int j = 1; j < t.steps; ++j) {
+        Step next = after(now, t);
+        gradients(math, t, now, work);
+        if constexpr (ahead) {
+          next.from = &qs.acquire();
+          math.multiply(next.keys->k, next.from->q, work.s, false);
+        }
+        finish<ahead ? 1 : 0>(math, now, qs, os, work);
+        if constexpr (!ahead) {
+          next.from = &qs.acquire();
+          math.multiply(next.keys->k, next.from->q, work.s, false);
+        }
+        weigh(math, t, next, os, work);
+        now = next;
       }
+      gradients(math, t, now, work);
+      finish<0>(math, now, qs, os, work);
       ks.release();
       Compute const scale = shape.scale;
-      math.for_each(dk_sum, [scale](Compute& x, int, int) { x *= scale; });
+      if constexpr (of_keys) math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
     }
-    math.store(dv_sum, dv, Plane{t.batch, t.head}, t.key, 0);
-    math.store(dk_sum, dk, Plane{t.batch, t.head}, t.key, 0);
+    if constexpr (of_values) math.store(work.dv, dv, Plane{t.batch, t.head}, t.key, 0);
+    if constexpr (of_keys) math.store(work.dk, dk, Plane{t.batch, t.head}, t.key, 0);
   }
 
  private:
-  /// Queries from `query` on of a head.
-  template <class Math, class SQ, class SO>
-  KOKKOS_FORCEINLINE_FUNCTION void step(Math& math, Tile const& t, Plane plane, int query, bool first,
-                                        KeyStage const& keys, SQ& qs, SO& os, Scores& s, Scores& dp, Weights& p,
-                                        Weights& ds, Slopes& slopes, Kept& kept, Gradients& dk_sum,
-                                        Gradients& dv_sum) const {
-    Compute const factor = shape.exponent_scale();
-    BackwardSight const sight{shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
-    bool const hides = !sight.all_see(query, query + BM, t.key, t.key + BN);
-    auto const& from = qs.acquire();
-    math.multiply(keys.k, from.q, s, false);
-    auto const& to = os.acquire();
-    math.multiply(keys.v, to.d_o, dp, false);
-    math.template wait_for<1>(s);
-    [[maybe_unused]] auto const place = [&](int r, int c) { return PlacedScore(sight, plane, query + c, t.key + r); };
+  struct Work {
+    Scores s, dp;  // products, then weights; what arrives for weights, then for scores
+    FragmentIf<of_keys, Gradients> dk;
+    FragmentIf<of_values, Gradients> dv;
+    Weights p, ds;
+    Slopes slopes;
+    Kept kept;
+    FragmentIf<adds_queries, QuerySums> dq;
+
+    template <class Math>
+    KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
+        : s(math), dp(math), dk(math), dv(math), p(math), ds(math), slopes(math), kept(math), dq(math) {}
+  };
+  /// Queries from `query` on of a head, and what has arrived of them.
+  struct Step {
+    KeyStage const* keys;
+    Plane plane;
+    int query;
+    QueryStage const* from = nullptr;
+    OutputStage const* to = nullptr;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Step after(Step const& s, Tile const& t) const {
+    bool const more = s.query + BM < (t.first + t.a_head) * BM;
+    return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
+    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
+    return !Functors::any && !sight(t).all_see(step.query, step.query + BM, t.key, t.key + BN);
+  }
+
+  /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
+  template <class Stage>
+  KOKKOS_FORCEINLINE_FUNCTION auto numbers(Stage const& stage, Compute const* all, Step const& step) const -> Compute
+      const (&)[BM] {
+    if constexpr (Atoms::rows_in_memory)
+      return reinterpret_cast<Compute const(&)[BM]>(all[rows.at(step.plane, step.query)]);
+    else
+      return stage.v;
+  }
+  /// Weights, and what arrives for them, of the products in work.s.
+  template <class Math, class SO>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
+    step.to = &os.acquire();
+    if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
+    math.template wait_for<of_keys ? 1 : 0>(work.s);
+    auto const& lse = math.columns(numbers(*step.from, rows.lse, step));
     if constexpr (Functors::any) {
-      change_scores(math, functors, shape.scale, s, slopes, place);
-      math.for_each_with_column(s, from.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
-      hide_pairs(math, functors, s, place);
+      auto const place = placed(t, step);
+      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
+      math.for_each_with_column(work.s, lse, [](Compute& x, Compute column) { x = Math::exp2(x - column); });
+      hide_pairs(math, functors, work.s, place);
     } else {
-      math.for_each_with_column(s, from.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
-      if (hides) hide(math, sight, t.key, query, s);
+      Compute const factor = shape.exponent_scale();
+      math.for_each_with_column(work.s, lse,
+                                [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
+      if (hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
     }
     if constexpr (Functors::drops) {
-      math.copy(s, kept);
-      drop_pairs(math, functors, kept, place);
-      math.round(kept, p);
-    } else {
-      math.round(s, p);
+      math.copy(work.s, work.kept);
+      drop_pairs(math, functors, work.kept, placed(t, step));
+      math.round(work.kept, work.p);
+    } else if constexpr (of_values) {
+      math.round(work.s, work.p);
     }
-    math.template wait_for<0>(dp);
-    math.multiply(p, to.d_o, dv_sum, !first);
-    if constexpr (Functors::drops) drop_pairs(math, functors, dp, place);
-    math.for_each_of_two(dp, s, to.delta, [](Compute& x, Compute weight, Compute delta) {
-      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
-    });
-    if constexpr (Functors::sloped) math.for_each_of_two(dp, slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (hides && !Functors::any)
-      hide(math, sight, t.key, query, dp);  // of keys that do not count anything may have come
-    math.round(dp, ds);
+    if constexpr (of_keys) math.template wait_for<0>(work.dp);
+    if constexpr (!of_values) os.release();
+  }
+  /// The products that go into gradients, still under way.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void gradients(Math& math, Tile const& t, Step const& step, Work& work) const {
+    if constexpr (of_values) math.multiply(work.p, step.to->d_o, work.dv, true);
+    if constexpr (of_keys) differentiate(math, t, step, work);
     if constexpr (adds_queries) {
-      QuerySums dq_part(math);
       typename Atoms::template Shared<BN, BM> all(math);
-      math.share(ds, all);
-      math.multiply(all, keys.k, dq_part);
-      math.multiply(ds, from.q, dk_sum, !first);
-      math.template wait_for<1>(dq_part);
-      os.release();
-      math.add_to(dq_part, dq, plane, query, 0);
-    } else {
-      math.multiply(ds, from.q, dk_sum, !first);
-      os.release();
+      math.share(work.ds, all);
+      math.multiply(work.ds, step.from->q, work.dk, true);
+      math.template wait_for<1>(work.dv);  // makes room for dQ
+      math.multiply(all, step.keys->k, work.dq);
+    } else if constexpr (of_keys) {
+      math.multiply(work.ds, step.from->q, work.dk, true);
     }
-    math.template wait_for<0>(dk_sum);
-    math.template wait_for<0>(dv_sum);
+  }
+  /// dS of what arrives for weights.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
+    auto const& delta = math.columns(numbers(*step.to, rows.delta, step));
+    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, step));
+    math.for_each_of_two(work.dp, work.s, delta, [](Compute& x, Compute weight, Compute column) {
+      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - column);
+    });
+    if constexpr (Functors::sloped)
+      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
+    if (hides(t, step))
+      hide(math, sight(t), t.key, step.query, work.dp);  // of keys that do not count anything may have come
+    math.round(work.dp, work.ds);
+  }
+  /// All products but the `Pending` newest are done.
+  template <int Pending, class Math, class SQ, class SO>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, Work& work) const {
+    if constexpr (of_values) math.template wait_for<Pending>(work.dv);
+    if constexpr (of_keys) math.template wait_for<Pending>(work.dk);
+    if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
     qs.release();
+    if constexpr (of_values) os.release();
+    if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {
+    return [seen = sight(t), plane = step.plane, query = step.query, key = t.key](int r, int c) {
+      return PlacedScore(seen, plane, query + c, key + r);
+    };
   }
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int key, int query, Scores& x) {
@@ -277,11 +351,12 @@ struct AttentionKeyGradients {
 };
 
 /// dQ: a tile is BM queries of one head, its steps go over the keys that they see, BN at a time. Sums are formed in one
-/// place and order, so that no bit differs from run to run.
+/// place and order, so that no bit differs from run to run. The next step's scores are formed ahead, as above.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionQueryGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
+  static constexpr bool ahead = Atoms::depth > 1;
   using Compute = typename Atoms::Compute;
 
   struct Tile {
@@ -300,7 +375,7 @@ struct AttentionQueryGradients {
   };
   struct ValueStage {
     typename Atoms::template Right<BN, D> v;  // (BN,D)
-    static constexpr int depth = Atoms::depth;
+    static constexpr int depth = Atoms::value_depth;
   };
   using Scores = typename Atoms::template Accumulator<BM, BN>;    // (BM,BN)
   using Gradients = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
@@ -362,57 +437,94 @@ struct AttentionQueryGradients {
 
   template <class Math, class SQ, class SK, class SV>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
-    Scores s(math), dp(math);
-    Gradients dq_sum(math);
-    Weights ds(math);
-    Slopes slopes(math);
-    if (t.steps == 0) {
-      math.clear(dq_sum);
-    } else {
+    Work work(math);
+    math.clear(work.dq);
+    if (t.steps > 0) {
       auto const& own = qs.acquire();
-      RowValues lse(math), delta(math);
       std::int64_t const first = rows.at(Plane{t.batch, t.head}, t.query);
-      math.each_row(lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
-      math.each_row(delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
-      Compute const factor = shape.exponent_scale();
-      BackwardSight const sight = shape.sight(t.batch);
-      for (int j = 0; j < t.steps; ++j) {
-        auto const& keys = ks.acquire();
-        math.multiply(own.q, keys.k, s, false);
-        math.multiply(own.d_o, vs.acquire().v, dp, false);
-        math.template wait_for<1>(s);
-        [[maybe_unused]] auto const place = [&](int r, int c) {
-          return PlacedScore(sight, Plane{t.batch, t.head}, t.query + r, key(t, j) + c);
-        };
-        if constexpr (Functors::any) {
-          change_scores(math, functors, shape.scale, s, slopes, place);
-          math.for_each_with(s, lse, [](Compute& x, Compute row_lse) { x = Math::exp2(x - row_lse); });
-          hide_pairs(math, functors, s, place);
-        } else {
-          math.for_each_with(s, lse, [factor](Compute& x, Compute row_lse) { x = Math::exp2(x * factor - row_lse); });
-        }
-        math.template wait_for<0>(dp);
-        vs.release();
-        if constexpr (Functors::drops) drop_pairs(math, functors, dp, place);
-        math.for_each_of_two(dp, s, delta, [](Compute& x, Compute weight, Compute row_delta) {
-          x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - row_delta);
-        });
-        if constexpr (Functors::sloped) math.for_each_of_two(dp, slopes, [](Compute& x, Compute slope) { x *= slope; });
-        if (!Functors::any && !sight.all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN))
-          hide(math, sight, t.query, key(t, j), dp);
-        math.round(dp, ds);
-        math.multiply(ds, keys.k, dq_sum, j > 0);
-        math.template wait_for<0>(dq_sum);
+      math.each_row(work.lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
+      math.each_row(work.delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
+      KeyStage const* now = nullptr;
+      auto const score = [&] {
+        now = &ks.acquire();
+        math.multiply(own.q, now->k, work.s, false);
+      };
+      score();
+      weigh(math, t, 0, own, vs, work);
+      for (int j = 1; j < t.steps; ++j) {
+        multiply(math, t, j - 1, *now, work);
+        if constexpr (ahead) score();
+        math.template wait_for<ahead ? 1 : 0>(work.dq);
         ks.release();
+        if constexpr (!ahead) score();
+        weigh(math, t, j, own, vs, work);
       }
+      multiply(math, t, t.steps - 1, *now, work);
+      math.template wait_for<0>(work.dq);
+      ks.release();
       qs.release();
       Compute const scale = shape.scale;
-      math.for_each(dq_sum, [scale](Compute& x, int, int) { x *= scale; });
+      math.for_each(work.dq, [scale](Compute& x, int, int) { x *= scale; });
     }
-    math.store(dq_sum, dq, Plane{t.batch, t.head}, t.query, 0);
+    math.store(work.dq, dq, Plane{t.batch, t.head}, t.query, 0);
   }
 
  private:
+  struct Work {
+    Scores s, dp;  // products, then weights; what arrives for weights, then for scores
+    Gradients dq;
+    Weights ds;
+    RowValues lse, delta;
+    Slopes slopes;
+
+    template <class Math>
+    KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
+        : s(math), dp(math), dq(math), ds(math), lse(math), delta(math), slopes(math) {}
+  };
+
+  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
+    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, int j) const {
+    return [seen = sight(t), plane = Plane{t.batch, t.head}, query = t.query, key = key(t, j)](int r, int c) {
+      return PlacedScore(seen, plane, query + r, key + c);
+    };
+  }
+  /// Weights of step j, and what arrives for them, of the products in work.s.
+  template <class Math, class SV>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
+                                         Work& work) const {
+    math.multiply(own.d_o, vs.acquire().v, work.dp, false);
+    math.template wait_for<1>(work.s);
+    if constexpr (Functors::any) {
+      auto const place = placed(t, j);
+      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
+      math.for_each_with(work.s, work.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
+      hide_pairs(math, functors, work.s, place);
+    } else {
+      Compute const factor = shape.exponent_scale();
+      math.for_each_with(work.s, work.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
+    }
+    math.template wait_for<0>(work.dp);
+    vs.release();
+  }
+  /// dQ of step j, still under way.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
+    int const key = this->key(t, j);
+    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, j));
+    math.for_each_of_two(work.dp, work.s, work.delta, [](Compute& x, Compute weight, Compute delta) {
+      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
+    });
+    if constexpr (Functors::sloped)
+      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
+    if (!Functors::any && !sight(t).all_see(t.query, t.query + BM, key, key + BN))
+      hide(math, sight(t), t.query, key, work.dp);
+    if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
+      if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
+    math.round(work.dp, work.ds);
+    math.multiply(work.ds, keys.k, work.dq, true);
+  }
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int query, int key, Scores& x) {
     math.for_each(x, [&](Compute& e, int r, int c) {

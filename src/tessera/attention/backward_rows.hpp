@@ -44,14 +44,14 @@ struct BackwardRowWalk {
   }
 };
 
-/// BackwardRows, and a clear workspace for the sums of dQ where there are some.
+/// BackwardRows, and clear sums of dQ where there are some.
 template <class Exec, class Compute>
 struct PrepareBackward {
   using Walk = BackwardRowWalk<Exec, Compute>;
   Walk walk;
   MatrixStack o, d_o, lse, d_lse;
   BackwardRows<Compute> to;
-  float* sums;  // of dQ, contiguous
+  float* sums;  // of dQ: as many a row
   std::int64_t sum_cols;
   bool packed;
 
@@ -59,7 +59,7 @@ struct PrepareBackward {
     walk.for_each(team, [&](Plane plane, std::int64_t row, int lane) {
       bool const inside = row < o.rows;
       Compute const dot = inside ? product(team, plane, row, lane) : Compute(0);
-      if (inside && sums != nullptr) clear(plane, row, lane);
+      if (sums != nullptr) clear(plane, row, lane);
       if (lane != 0) return;
       write(plane, row, inside, dot);
     });
@@ -106,41 +106,46 @@ struct PrepareBackward {
     return sum;
   }
   KOKKOS_FORCEINLINE_FUNCTION void clear(Plane plane, std::int64_t row, int lane) const {
-    float* const first = sums + ((plane.outer * walk.inner + plane.inner) * o.rows + row) * sum_cols;
+    float* const first = sums + to.at(plane, row) * sum_cols;
     for (std::int64_t c = lane * Walk::width; c < sum_cols; c += Walk::lanes * Walk::width)
       store_pack<Walk::width>(first + c, Pack<float, Walk::width>{});
   }
 };
 
-/// dQ from its sums.
-template <class Exec>
+/// dQ from its sums, which lie by tiles of 64 queries and D features in `Order`: a thread has eight features of the two
+/// rows whose sums lie side by side.
+template <class Exec, class Order, int D>
 struct FinishBackward {
-  using Walk = BackwardRowWalk<Exec, float>;
-  Walk walk;
+  static constexpr int threads = 256, packs = D / 8, teams_a_tile = 32 * packs / threads;
   MatrixStack dq;
   float const* sums;
-  std::int64_t sum_cols;
+  std::int64_t tiles;  // a plane has
   float scale;
-  bool packed;
+  bool packed;  // eight neighbours of a row may be stored at once
 
+  std::int64_t teams() const { return dq.outer * dq.inner * tiles * teams_a_tile; }
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    walk.for_each(team, [&](Plane plane, std::int64_t row, int lane) {
-      float const* const from = sums + ((plane.outer * walk.inner + plane.inner) * walk.rows + row) * sum_cols;
-      visit_scalar<float>(dq.type, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        T* const to = static_cast<T*>(const_cast<void*>(dq.data)) + dq.offset(plane, row, 0);
-        for (std::int64_t c = lane * Walk::width; c < dq.cols; c += Walk::lanes * Walk::width) {
-          auto const x = load_pack<Walk::width>(from + c);
-          Pack<T, Walk::width> y;
-          unroll<Walk::width>([&](auto i) { y[i] = T(x[i] * scale); });
-          if (packed)
-            store_pack<Walk::width>(to + c, y);
-          else
-            unroll<Walk::width>([&](auto i) {
-              if (c + i < dq.cols) to[(c + i) * dq.col_stride] = y[i];
-            });
-        }
-      });
+    std::int64_t const tile = team.league_rank() / teams_a_tile;
+    std::int64_t plane = tile / tiles;
+    std::int64_t const first = (tile - plane * tiles) * 64, head = take_remainder(plane, dq.inner);
+    int const part = team.league_rank() % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8,
+              pair = part / packs, row = pair / 8 * 16 + pair % 8;
+    if (first + row >= dq.rows || col >= dq.cols) return;
+    float const* const from = sums + tile * 64 * D + Order::at(row, col);
+    Pack<float, 4> x[4];
+    unroll<4>([&](auto i) { x[i] = load_pack<4>(from + i * 4); });
+    visit_scalar<float>(dq.type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* const to = static_cast<T*>(const_cast<void*>(dq.data));
+      for (int half = 0; half < 2 && first + row + half * 8 < dq.rows; ++half) {
+        T* const line = to + dq.offset(Plane{plane, head}, first + row + half * 8, col);
+        Pack<T, 8> y;
+        unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * scale); });
+        if (packed)
+          store_pack<8>(line, y);
+        else
+          for (int i = 0; i < 8 && col + i < dq.cols; ++i) line[i * dq.col_stride] = y[i];
+      }
     });
   }
 };
@@ -188,9 +193,8 @@ struct PackedPrepareBackward {
       if (has) a[k] = load_pack<Row::width>(o + own.col(k));
       if (has) b[k] = load_pack<Row::width>(d_o + own.col(k));
     });
-    if (inside) {
-      float* const sums =
-          rest.sums + ((own.plane.outer * inner.by + own.plane.inner) * rest.o.rows + own.row) * rest.sum_cols;
+    if (own.exists) {
+      float* const sums = rest.sums + rest.to.at(own.plane, own.row) * rest.sum_cols;
       for (int c = own.lane * 4; c < rest.sum_cols; c += Lanes * 4) store_pack<4>(sums + c, Pack<float, 4>{});
     }
     float sum = 0;
@@ -200,34 +204,6 @@ struct PackedPrepareBackward {
     });
     sum = Row::Atoms::template join<Lanes>(sum, [](float x, float y) { return x + y; });
     if (own.lane == 0 && own.exists) rest.write(own.plane, own.row, inside, sum);
-  }
-};
-
-/// FinishBackward of rows of dQ of T.
-template <class Exec, class T, int Lanes>
-struct PackedFinishBackward {
-  using Row = PackedBackwardRow<Exec, T, Lanes>;
-  FinishBackward<Exec> rest;
-  std::int64_t all;
-  Divisor rows, inner;
-
-  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Row const own(team.league_rank(), all, rows, inner);
-    float const* const from =
-        rest.sums + ((own.plane.outer * inner.by + own.plane.inner) * rows.by + own.row) * rest.sum_cols;
-    Pack<float, 4> x[Row::packs][Row::width / 4];
-    unroll<Row::packs>([&](auto k) {
-      unroll<Row::width / 4>([&](auto i) {
-        if (own.exists && own.col(k) < rest.dq.cols) x[k][i] = load_pack<4>(from + own.col(k) + i * 4);
-      });
-    });
-    T* const to = static_cast<T*>(const_cast<void*>(rest.dq.data)) + rest.dq.offset(own.plane, own.row, 0);
-    unroll<Row::packs>([&](auto k) {
-      Pack<float, Row::width> y;
-      unroll<Row::width>([&](auto i) { y[i] = x[k][i / 4][i % 4] * rest.scale; });
-      if (own.exists && own.col(k) < rest.dq.cols)
-        store_pack<Row::width>(to + own.col(k), Row::Atoms::template narrowed<T>(y));
-    });
   }
 };
 

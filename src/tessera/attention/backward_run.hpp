@@ -15,42 +15,25 @@ namespace tessera::detail {
 template <class Exec, class Compute, int D, bool OfKeys>
 using BackwardTiledAtoms = RegisterAtoms<Exec, Compute, BackwardTiled<Machine<Exec>::is_host, D, OfKeys>>;
 
-/// Where things lie in the workspace: LSE and δ of each query, and, where they are formed in memory, sums of dQ in rows
-/// of packs.
+/// Where things lie in the workspace: LSE and δ of each query, and, where dQ is added up in memory, `sum_cols` sums of
+/// fp32 a query.
 struct BackwardWorkspace {
   static constexpr std::int64_t tile_rows = 128;  // a multiple of what any kernel's tile of queries has
-  std::int64_t rows, planes, sum_cols, queries;
+  std::int64_t rows, planes, sum_cols;
   std::size_t element;
-  bool sums;
 
-  BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, bool with_sums)
+  BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query)
       : rows((p.forward.q.rows + tile_rows - 1) / tile_rows * tile_rows),
         planes(p.query_planes()),
-        sum_cols((p.forward.q.cols + 3) / 4 * 4),
-        queries(p.forward.q.rows),
-        element(element_bytes),
-        sums(with_sums) {}
+        sum_cols(sums_a_query),
+        element(element_bytes) {}
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(planes * rows) * element; }
   std::size_t bytes() const {
-    return 2 * row_bytes() + (sums ? static_cast<std::size_t>(planes * queries * sum_cols) * sizeof(float) : 0);
+    return 2 * row_bytes() + static_cast<std::size_t>(planes * rows * sum_cols) * sizeof(float);
   }
   float* sums_in(void* workspace) const {
-    return sums ? reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * row_bytes()) : nullptr;
-  }
-  MatrixStack sums_of(MatrixStack const& q, void* workspace) const {
-    MatrixStack m;
-    m.data = sums_in(workspace);
-    m.type = Scalar::fp32;
-    m.rows = q.rows;
-    m.cols = q.cols;
-    m.row_stride = sum_cols;
-    m.col_stride = 1;
-    m.inner = q.inner;
-    m.outer = q.outer;
-    m.inner_stride = q.rows * sum_cols;
-    m.outer_stride = m.inner_stride * q.inner;
-    return m;
+    return sum_cols > 0 ? reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * row_bytes()) : nullptr;
   }
   template <class Compute>
   BackwardRows<Compute> rows_in(void* workspace, MatrixStack const& q) const {
@@ -75,7 +58,7 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
                       w.sum_cols,
                       Walk::packed(p.forward.o) && Walk::packed(p.d_o)};
   if constexpr (WarpAtoms<Exec>::available && std::is_same_v<Compute, float>)
-    if (w.sums && p.d_o.type == p.forward.o.type && backward_rows_packed(p.d_o) && backward_rows_packed(p.forward.o))
+    if (p.d_o.type == p.forward.o.type && backward_rows_packed(p.d_o) && backward_rows_packed(p.forward.o))
       return visit_packed_backward(p.d_o, [&](auto tag, auto lanes) {
         using Packed = PackedPrepareBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value>;
         std::int64_t const rows = walk.outer * walk.inner * walk.rows;
@@ -86,23 +69,17 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
   launch<Walk::threads>("tessera::attention_backward", exec, walk.teams(), 0, kernel);
 }
 
-template <class Exec>
+/// dQ from the sums in the workspace.
+template <class Exec, class Order, int D>
 void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w, void* workspace) {
-  using Kernel = FinishBackward<KernelSpace<Exec>>;
-  using Walk = typename Kernel::Walk;
-  Walk const walk{p.dq.rows, p.dq.inner, p.dq.outer};
-  Kernel const kernel{
-      walk, p.dq, w.sums_in(workspace), w.sum_cols, static_cast<float>(p.forward.scale), Walk::packed(p.dq)};
-  if constexpr (WarpAtoms<Exec>::available)
-    if (backward_rows_packed(p.dq))
-      return visit_packed_backward(p.dq, [&](auto tag, auto lanes) {
-        using Packed = PackedFinishBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value>;
-        std::int64_t const rows = walk.outer * walk.inner * walk.rows;
-        launch<Packed::Row::threads, 4>("tessera::attention_backward", exec,
-                                        (rows + Packed::Row::rows_a_team - 1) / Packed::Row::rows_a_team, 0,
-                                        Packed{kernel, rows, Divisor(walk.rows), Divisor(walk.inner)});
-      });
-  launch<Walk::threads>("tessera::attention_backward", exec, walk.teams(), 0, kernel);
+  MatrixStack const& m = p.dq;
+  auto const fits = [](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % 8 == 0; };
+  bool const packed = reinterpret_cast<std::uintptr_t>(m.data) % (8 * size_of(m.type)) == 0 && m.cols % 8 == 0 &&
+                      m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
+                      fits(m.outer, m.outer_stride);
+  using Kernel = FinishBackward<KernelSpace<Exec>, Order, D>;
+  Kernel const kernel{m, w.sums_in(workspace), w.rows / 64, static_cast<float>(p.forward.scale), packed};
+  launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
 }
 
 /// dK and dV, then dQ, each sum in one place.
@@ -110,26 +87,48 @@ template <class Exec, class Compute, int D, class Score, class Mask>
 void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {
-    BackwardWorkspace const w(p, sizeof(Compute), false);
+    BackwardWorkspace const w(p, sizeof(Compute), 0);
     prepare_backward<Exec, Compute>(exec, p, w, workspace);
     auto const rows = w.rows_in<Compute>(workspace, p.forward.q);
     using KeyAtoms = BackwardTiledAtoms<Exec, Compute, D, true>;
     using QueryAtoms = BackwardTiledAtoms<Exec, Compute, D, false>;
     run_tiles<KeyAtoms>("tessera::attention_backward", exec,
-                        AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, {}, score, mask));
+                        AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, nullptr, score, mask));
     run_tiles<QueryAtoms>("tessera::attention_backward", exec,
                           AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
   }
 }
 
-/// All gradients in one kernel of the warp-specialised pipeline, sums of dQ formed in memory.
+/// All products in one kernel of the warp-specialised pipeline, dQ added up in memory.
 template <class Exec, class T, int D>
 void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace) {
   using Atoms = BulkAtoms<Exec, T, BackwardBulk<D>>;
-  BackwardWorkspace const w(p, sizeof(float), true);
-  auto const rows = w.rows_in<float>(workspace, p.forward.q);
+  static_assert(Atoms::BM == 64);  // as many rows have the tiles of finish_backward()
+  BackwardWorkspace const w(p, sizeof(float), D);
+  prepare_backward<Exec, float>(exec, p, w, workspace);
   run_tiles<Atoms>("tessera::attention_backward", exec,
-                   AttentionKeyGradients<Atoms>(p, rows, w.sums_of(p.forward.q, workspace)));
+                   AttentionKeyGradients<Atoms>(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace)));
+  finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D>(exec, p, w, workspace);
+}
+
+/// The same by two passes, over the keys and over the queries, each sum in one place and order.
+template <class Exec, class T, int D>
+void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace) {
+  constexpr char const* label = "tessera::attention_backward";
+  BackwardWorkspace const w(p, sizeof(float), 0);
+  prepare_backward<Exec, float>(exec, p, w, workspace);
+  auto const rows = w.rows_in<float>(workspace, p.forward.q);
+  auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
+    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms>(p, rows, nullptr));
+  };
+  if constexpr (D > 128) {
+    pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideValuesBulk>>{});
+    pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideKeysBulk>>{});
+  } else {
+    pass(std::type_identity<BulkAtoms<Exec, T, BackwardKeysBulk<D>>>{});
+  }
+  using QueryAtoms = BulkAtoms<Exec, T, BackwardQueriesBulk<D>>;
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms>(p, rows));
 }
 
 // The library holds gradients without a functor of the caller's own.
@@ -151,20 +150,26 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 #define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                              \
   EXTERN template void prepare_backward<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \
                                                        BackwardWorkspace const&, void*);
-#define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)                                                                          \
-  TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, float)                                                                      \
-  TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)                                                                     \
-  EXTERN template void finish_backward<EXEC>(EXEC const&, AttentionBackwardProblem const&, BackwardWorkspace const&, \
-                                             void*);
+#define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)     \
+  TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, float) \
+  TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 
 #define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T)                                                           \
   EXTERN template void run_backward_bulk<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*); \
   EXTERN template void run_backward_bulk<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*);
+#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T)                                                            \
+  EXTERN template void run_backward_bulk_in_place<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*);  \
+  EXTERN template void run_backward_bulk_in_place<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*); \
+  EXTERN template void run_backward_bulk_in_place<EXEC, T, 256>(EXEC const&, AttentionBackwardProblem const&, void*);
 #define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
 
 }  // namespace tessera::detail
 

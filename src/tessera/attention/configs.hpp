@@ -162,18 +162,44 @@ struct AttentionAsyncFewQueries {
 template <bool Host, int Features, bool OfKeys>
 struct BackwardTiled {
   static constexpr int stay = Host ? 48 : (Features > 128 ? 32 : 64), step = Host ? 64 : 32;
-  static constexpr int BM = OfKeys ? step : stay, BN = OfKeys ? stay : step, D = Features, depth = 1;
+  static constexpr int BM = OfKeys ? step : stay, BN = OfKeys ? stay : step, D = Features;
+  static constexpr int depth = 1, output_depth = 1, value_depth = 1;
   static constexpr int thread_rows = Host ? 1 : 8, thread_cols = Host ? 1 : 32;
+  static constexpr bool adds = false, keys_alone = false, values_alone = false, rows_in_memory = false;
 };
 
 /// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
-/// accumulators of scores of 32 each and their rounded copies. dQ is added up in memory, whose parts leave through two
-/// boxes of a consumer's stage; the third is for what the consumers share.
+/// accumulators of 32 each and the rounded copies of scores.
 template <int Features>
-struct BackwardBulk : BulkSizes {
-  static constexpr int consumers = 2, BM = 64, BN = 128, D = Features, depth = 2;
-  static constexpr int producer_registers = 24, consumer_registers = 240, store_boxes = 3;
-  static constexpr bool adds_queries = true;
+struct BackwardKeysBulk : BulkSizes {
+  static constexpr int consumers = 2, BM = 64, BN = 128, D = Features, depth = 2, output_depth = 2;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool keys_alone = false, values_alone = false, rows_in_memory = false;
+};
+/// The same with dQ added up in memory. Two boxes of a consumer's stage are for results and parts of dQ, two for what
+/// the consumers share. Parts of dQ of d 128 leave through the stage, since the registers that they would wait in are
+/// needed (on an H200, 4096 keys 520 -> 583 TFLOP/s); of d 64 there are enough (404 -> 431).
+template <int Features>
+struct BackwardBulk : BackwardKeysBulk<Features> {
+  static constexpr int store_boxes = 4;
+  static constexpr bool adds = true, staged_adds = Features > 64;
+};
+/// Of d 256, dK and dV have 128 registers each: a kernel for either. K and V, two stages of Q and one of dO leave no
+/// scratch for LSE and delta.
+struct BackwardWideValuesBulk : BackwardKeysBulk<256> {
+  static constexpr bool values_alone = true, staged_store = false;
+};
+struct BackwardWideKeysBulk : BackwardKeysBulk<256> {
+  static constexpr int output_depth = 1;
+  static constexpr bool keys_alone = true, rows_in_memory = true, staged_store = false;
+};
+/// dQ: 128 queries by two consumers. Of d 256 two stages of 64 keys fit beside Q and dO, and one of values.
+template <int Features>
+struct BackwardQueriesBulk : BulkSizes {
+  static constexpr int consumers = 2, BM = 128, BN = Features > 128 ? 64 : 128, D = Features;
+  static constexpr int depth = 2, value_depth = Features > 128 ? 1 : 2;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr bool staged_store = Features <= 128;
 };
 
 }  // namespace tessera::detail
