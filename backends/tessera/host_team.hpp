@@ -52,17 +52,10 @@ template <class Kernel>
 void run_host_team(void const* kernel, HostTeam const& team) {
   (*static_cast<Kernel const*>(kernel))(team);
 }
-/// A functor of indices that a thread calls once more behind its last one, for what is cheaper done once.
-template <class Functor>
-concept EndsRanges = requires(Functor const& f) {
-  f.end_range();
-};
-
 template <class Kernel>
 void run_host_range(void const* kernel, std::int64_t begin, std::int64_t end) {
   Kernel const& at = *static_cast<Kernel const*>(kernel);
   for (std::int64_t i = begin; i < end; ++i) at(i);
-  if constexpr (EndsRanges<Kernel>) at.end_range();
 }
 
 /// A kernel for host teams behind a pointer. The kernel outlives the launch.

@@ -188,16 +188,6 @@ void launch_together(char const* label, Exec const& exec, std::int64_t league, i
   launch<Threads, TeamsAtOnce>(label, exec, league, 0, functor);
 }
 
-/// Every index a range of its own, where nobody says which a thread has.
-template <class Functor>
-struct RangeOfOne {
-  Functor functor;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    functor(i);
-    functor.end_range();
-  }
-};
-
 /// `functor(std::int64_t i)` for every i in [0, n), which do so many operations together, where known.
 template <class Exec, class Functor>
 void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor,
@@ -210,8 +200,6 @@ void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor
   if constexpr (shares_host_kernels<Exec>) {
     HostRangeCall const call(functor, n, exec.concurrency());
     Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, call.runs()), call);
-  } else if constexpr (EndsRanges<Functor>) {
-    for_each_index(label, exec, n, RangeOfOne<Functor>{functor});
   } else {
     // Light weight: otherwise Kokkos sends functors over 512 bytes through constant memory, which waits on the host and
     // cannot be captured in a graph.

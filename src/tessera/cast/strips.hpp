@@ -92,9 +92,7 @@ struct CastStrips {
     alignas(line_of_memory) Through room[width];  // for elements of at most this size
     convert_strip(in_at, in_by, n, room, 0, 1);
     stream(static_cast<char*>(out) + out_at * streamed, room, static_cast<std::size_t>(n * streamed));
-  }
-  KOKKOS_FUNCTION void end_range() const {
-    if (streamed != 0) streaming_done();
+    streaming_done();
   }
 
  private:

@@ -245,8 +245,6 @@ struct RunTransform {
       left -= n;
       advance(n, at, offset);
     }
-  }
-  KOKKOS_FUNCTION void end_range() const {
     if (streamed) streaming_done();
   }
 
