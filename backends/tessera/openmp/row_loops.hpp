@@ -24,8 +24,8 @@ struct RowAhead {
 struct RowLoops {
   /// The largest; NaNs do not count, and -Inf if there is nothing else.
   float (*largest)(void const* x, std::int64_t count, RowAhead ahead);
-  /// The sum of e^(scale x - top), which are kept in `room` unless that is nullptr. For 16-bit elements with a relative
-  /// error of 2^-16 but for a factor that all of them have in common.
+  /// The sum of e^(scale x - top), which are kept in `room` unless that is nullptr. Of 16-bit elements with a relative
+  /// error of 2 (|scale x| + |scale x - top| + 4) u, u = 2^-24.
   float (*exponentials)(void const* x, std::int64_t count, float scale, float top, float* room, RowAhead ahead);
   /// y = factor * room.
   void (*scaled)(float const* room, std::int64_t count, float factor, void* y, bool streamed, RowAhead ahead);

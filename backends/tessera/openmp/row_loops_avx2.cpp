@@ -52,7 +52,11 @@ struct Fp32 {
     _mm256_stream_ps(reinterpret_cast<float*>(to), x.a);
     _mm256_stream_ps(reinterpret_cast<float*>(to + 32), x.b);
   }
-  static Two<Avx2> rounded(Two<Avx2> const& x) { return x; }
+  /// What has been stored.
+  static Two<Avx2> store_rounded(Two<Avx2> const& x, char* to) {
+    store(x, to);
+    return x;
+  }
 };
 
 /// What types of 16 bits have in common: 16 of them are a vector.
@@ -69,7 +73,11 @@ struct SixteenBits {
   static void stream(Two<Avx2> const& x, char* to) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to), Type::narrowed(x));
   }
-  static Two<Avx2> rounded(Two<Avx2> const& x) { return Type::widened(Type::narrowed(x)); }
+  static Two<Avx2> store_rounded(Two<Avx2> const& x, char* to) {
+    auto const bits = Type::narrowed(x);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits);
+    return Type::widened(bits);
+  }
 };
 
 /// The elements with even numbers, and those with odd ones, which are upper halves of fp32 already.

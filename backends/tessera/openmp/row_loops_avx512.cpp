@@ -35,7 +35,11 @@ struct Fp32 {
     _mm512_stream_ps(reinterpret_cast<float*>(to), x.a);
     _mm512_stream_ps(reinterpret_cast<float*>(to + 64), x.b);
   }
-  static Two<Avx512> rounded(Two<Avx512> const& x) { return x; }
+  /// What has been stored.
+  static Two<Avx512> store_rounded(Two<Avx512> const& x, char* to) {
+    store(x, to);
+    return x;
+  }
 };
 
 /// What types of 16 bits have in common: 32 of them are a vector.
@@ -48,7 +52,11 @@ struct SixteenBits {
   static void stream(Two<Avx512> const& x, char* to) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to), Type::narrowed(x));
   }
-  static Two<Avx512> rounded(Two<Avx512> const& x) { return Type::widened(Type::narrowed(x)); }
+  static Two<Avx512> store_rounded(Two<Avx512> const& x, char* to) {
+    auto const bits = Type::narrowed(x);
+    _mm512_storeu_si512(to, bits);
+    return Type::widened(bits);
+  }
 };
 
 /// The elements with even numbers, and those with odd ones, which are upper halves of fp32 already.
