@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <tessera/openmp/row_loops.hpp>
 #include <tessera/vector_units.hpp>
 
 #if defined(TESSERA_WORD_MICRO_KERNELS)
@@ -36,6 +37,8 @@ void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
 void multiply_strided_avx512(StridedProduct<double> const&);
 extern Conversions const conversions_avx512;
+extern RowLoopsOfTypes const row_loops_avx2;
+extern RowLoopsOfTypes const row_loops_avx512;
 #endif
 #if defined(TESSERA_WORD_MICRO_KERNELS)
 extern Int8Kernel const int8_avx512_vnni;
@@ -143,6 +146,13 @@ constexpr Version<Conversions const*> conversion_versions[] = {
     {Isa::avx512, &conversions_avx512},
 #endif
 };
+constexpr Version<RowLoopsOfTypes const*> row_loop_versions[] = {
+    {Isa::baseline, nullptr},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx2, &row_loops_avx2},
+    {Isa::avx512, &row_loops_avx512},
+#endif
+};
 template <class Kernel>
 constexpr Version<Kernel const*> word_versions[] = {{Isa::baseline, nullptr}};
 #if defined(TESSERA_WORD_MICRO_KERNELS)
@@ -184,6 +194,7 @@ Kernel const* word_kernel() {
   return best_of(word_versions<Kernel>).kernel;
 }
 Conversions const* conversions() { return best_of(conversion_versions).kernel; }
+RowLoopsOfTypes const* row_loops() { return best_of(row_loop_versions).kernel; }
 template <class T>
 char const* instruction_set() {
   if constexpr (requires { T::pack_left; })

@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_NORMALIZATION_HPP
 
 #include <tessera/normalization.hpp>
+#include <tessera/rowwise/own_normalization.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
@@ -101,7 +102,8 @@ void start_norm(Exec const& exec, NormProblem problem) {
   collapse(problem.in, problem.out, problem.weight, problem.bias, problem.mean, problem.rstd, problem.residual,
            problem.sum);
   TileGrid const grid = row_grid(problem.in);
-  if (std::is_same_v<Acc, float> && start_packed_norm(exec, problem, grid)) return;
+  if (std::is_same_v<Acc, float> && (start_packed_norm(exec, problem, grid) || start_own_norm(exec, problem, grid)))
+    return;
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ROWWISE_SOFTMAX_HPP
 #define TESSERA_ROWWISE_SOFTMAX_HPP
 
+#include <tessera/rowwise/own_softmax.hpp>
 #include <tessera/rowwise/packed_softmax.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
@@ -92,7 +93,9 @@ void start_softmax(Exec const& exec, SoftmaxProblem problem) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
   collapse(problem.in, problem.out);
   TileGrid const grid = row_grid(problem.in);
-  if (std::is_same_v<Acc, float> && start_packed_softmax(exec, problem, grid)) return;
+  if (std::is_same_v<Acc, float> &&
+      (start_packed_softmax(exec, problem, grid) || start_own_softmax(exec, problem, grid)))
+    return;
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     SoftmaxKernel<KernelSpace<Exec>, Acc, Shape> kernel{grid, operand(problem.out, grid, Shape::width, wide),
