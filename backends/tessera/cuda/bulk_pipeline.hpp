@@ -46,16 +46,6 @@ KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
     return sizeof(Stage);
 }
 
-/// Whether threads read a stage, not the tensor cores alone: then every warp gives it back. Products of a consumer's
-/// first warp are done when those of all are.
-template <class Stage>
-constexpr bool read_by_threads() {
-  if constexpr (requires { Stage::read_by_threads; })
-    return Stage::read_by_threads;
-  else
-    return false;
-}
-
 /// One role's place in a ring of stages. In ping-pong a consumer's turn ends when it has acquired the last step of its
 /// tile. Only then may the other wait for its own: a barrier knows two phases, and before that the stage might be more
 /// than one behind.
@@ -108,9 +98,8 @@ struct Stream {
     return s;
   }
   __device__ __forceinline__ void release() {
-    if (leads || read_by_threads<Stage>()) {
+    if (leads) {
       int const lane = ptx::lane();
-      if constexpr (read_by_threads<Stage>()) __syncwarp();
       if (!paired && lane == 0) ptx::barrier_arrive(empty + oldest);
       if (paired && lane < 2) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
     }
@@ -261,7 +250,6 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   }
   template <class S>
   __device__ __forceinline__ static void initialise(Barriers<S>& barriers, int releases) {
-    if (read_by_threads<S>()) releases *= 4;
     for (int i = 0; i < S::depth; ++i) {
       ptx::barrier_init(barriers.full + i, 1);
       ptx::barrier_init(barriers.empty + i, releases);

@@ -68,7 +68,6 @@ template <class T, int N>
 struct StagedNumbers {
   T v[N];
   static constexpr int bytes = sizeof(v);
-  static constexpr bool read_by_threads = true;
 };
 template <class T>
 struct StagedNumbers<T, 0> {
