@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include <tessera/attention/backward_kernel.hpp>
+#include <tessera/attention/backward_keys.hpp>
+#include <tessera/attention/backward_queries.hpp>
 #include <tessera/attention/backward_rows.hpp>
 #include <tessera/attention/plan.hpp>
 #include <tessera/compiled_spaces.hpp>

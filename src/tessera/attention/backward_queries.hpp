@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_BACKWARD_QUERIES_HPP
+#define TESSERA_ATTENTION_BACKWARD_QUERIES_HPP
+
+#include <tessera/atoms.hpp>
+#include <tessera/attention/backward_scores.hpp>
+#include <tessera/attention/backward_shape.hpp>
+
+namespace tessera::detail {
+
+/// dQ: a tile is BM queries of one head, its steps go over the keys that they see, BN at a time. Sums are formed in one
+/// place and order, so that no bit differs from run to run. The next step's scores are formed ahead, as above.
+template <class Atoms, class Score = score::Identity, class Mask = mask::All>
+struct AttentionQueryGradients {
+  using Functors = BackwardFunctors<Score, Mask>;
+  static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
+  static constexpr bool ahead = Atoms::depth > 1;
+  using Compute = typename Atoms::Compute;
+
+  struct Tile {
+    int batch, head;
+    int query, keys;   // first one, and how many keys count
+    int first, steps;  // tiles of keys that some query sees
+  };
+  struct QueryStage {
+    typename Atoms::template Left<BM, D> q;    // (BM,D)
+    typename Atoms::template Left<BM, D> d_o;  // (BM,D)
+    static constexpr int depth = 1;
+  };
+  struct KeyStage {
+    typename Atoms::template RightEither<BN, D> k;  // (BN,D)
+    static constexpr int depth = Atoms::depth;
+  };
+  struct ValueStage {
+    typename Atoms::template Right<BN, D> v;  // (BN,D)
+    static constexpr int depth = Atoms::value_depth;
+  };
+  using Scores = typename Atoms::template Accumulator<BM, BN>;    // (BM,BN)
+  using Gradients = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
+  using Weights = typename Atoms::template Rounded<BM, BN>;       // (BM,BN)
+  using RowValues = typename Atoms::template RowValues<BM>;
+  using Inputs = Streams<QueryStage, KeyStage, ValueStage>;
+  using Slopes = FragmentIf<Functors::sloped, Scores>;
+  using Held = Fragments<Scores, Scores, Gradients, Weights, Slopes>;
+
+  typename Atoms::Source q, k, v, d_o;
+  typename Atoms::Target dq;
+  BackwardRows<Compute> rows;
+  BackwardShape<Compute> shape;
+  Functors functors;
+
+  AttentionQueryGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Score const& score = {},
+                          Mask const& mask = {})
+      : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.forward.q)),
+        k(Atoms::template source<typename Atoms::template RightEither<BN, D>>(p.forward.k)),
+        v(Atoms::template source<typename Atoms::template Right<BN, D>>(p.forward.v)),
+        d_o(Atoms::template source<typename Atoms::template Left<BM, D>>(p.d_o)),
+        dq(Atoms::template target<Gradients>(p.dq)),
+        rows(r),
+        shape(p.forward),
+        functors(score, mask, p.forward.dropout) {}
+
+  KOKKOS_FUNCTION int query_tiles() const { return (shape.queries + BM - 1) / BM; }
+  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * shape.heads * query_tiles(); }
+  std::int64_t teams(int) const { return tiles(); }
+
+  KOKKOS_FUNCTION Tile tile(int t) const {
+    BackwardOrder const order(t, shape.batches * shape.heads, query_tiles(), shape.grows);
+    int const batch = order.plane / shape.heads, row = shape.grows ? query_tiles() - 1 - order.row : order.row;
+    BackwardSight const sight = shape.sight(batch);
+    Tile tile{batch, order.plane - batch * shape.heads, row * BM, sight.keys, sight.first_key(row * BM) / BN, 0};
+    int const end = (sight.key_end(row * BM + BM) + BN - 1) / BN;
+    tile.steps = end > tile.first ? end - tile.first : 0;
+    return tile;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + j) * BN; }
+  KOKKOS_FORCEINLINE_FUNCTION Plane key_plane(Tile const& t) const { return {t.batch, t.head / shape.heads_per_kv}; }
+
+  KOKKOS_FUNCTION int steps(QueryStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
+  KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps; }
+  KOKKOS_FUNCTION int steps(ValueStage const*, Tile const& t) const { return t.steps; }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int) const {
+    copy(q, Plane{t.batch, t.head}, t.query, 0, stage.q);
+    copy(d_o, Plane{t.batch, t.head}, t.query, 0, stage.d_o);
+  }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int j) const {
+    copy(k, key_plane(t), key(t, j), 0, stage.k, t.keys);  // weight 0 times what lies behind is 0
+  }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, ValueStage& stage, Tile const& t, int j) const {
+    copy(v, key_plane(t), key(t, j), 0, stage.v, t.keys);
+  }
+
+  template <class Math, class SQ, class SK, class SV>
+  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
+    Work work(math);
+    math.clear(work.dq);
+    if (t.steps > 0) {
+      auto const& own = qs.acquire();
+      std::int64_t const first = rows.at(Plane{t.batch, t.head}, t.query);
+      math.each_row(work.lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
+      math.each_row(work.delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
+      KeyStage const* now = nullptr;
+      auto const score = [&] {
+        now = &ks.acquire();
+        math.multiply(own.q, now->k, work.s, false);
+      };
+      score();
+      weigh(math, t, 0, own, vs, work);
+      for (int j = 1; j < t.steps; ++j) {
+        multiply(math, t, j - 1, *now, work);
+        if constexpr (ahead) score();
+        math.template wait_for<ahead ? 1 : 0>(work.dq);
+        ks.release();
+        if constexpr (!ahead) score();
+        weigh(math, t, j, own, vs, work);
+      }
+      multiply(math, t, t.steps - 1, *now, work);
+      math.template wait_for<0>(work.dq);
+      ks.release();
+      qs.release();
+      Compute const scale = shape.scale;
+      math.for_each(work.dq, [scale](Compute& x, int, int) { x *= scale; });
+    }
+    math.store(work.dq, dq, Plane{t.batch, t.head}, t.query, 0);
+  }
+
+ private:
+  struct Work {
+    Scores s, dp;  // products, then weights; what arrives for weights, then for scores
+    Gradients dq;
+    Weights ds;
+    RowValues lse, delta;
+    Slopes slopes;
+
+    template <class Math>
+    KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
+        : s(math), dp(math), dq(math), ds(math), lse(math), delta(math), slopes(math) {}
+  };
+
+  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
+    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, int j) const {
+    return [seen = sight(t), plane = Plane{t.batch, t.head}, query = t.query, key = key(t, j)](int r, int c) {
+      return PlacedScore(seen, plane, query + r, key + c);
+    };
+  }
+  /// Weights of step j, and what arrives for them, of the products in work.s.
+  template <class Math, class SV>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
+                                         Work& work) const {
+    math.multiply(own.d_o, vs.acquire().v, work.dp, false);
+    math.template wait_for<1>(work.s);
+    if constexpr (Functors::any) {
+      auto const place = placed(t, j);
+      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
+      math.for_each_with(work.s, work.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
+      hide_pairs(math, functors, work.s, place);
+    } else {
+      Compute const factor = shape.exponent_scale();
+      math.for_each_with(work.s, work.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
+    }
+    math.template wait_for<0>(work.dp);
+    vs.release();
+  }
+  /// dQ of step j, still under way.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
+    int const key = this->key(t, j);
+    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, j));
+    math.for_each_of_two(work.dp, work.s, work.delta, [](Compute& x, Compute weight, Compute delta) {
+      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
+    });
+    if constexpr (Functors::sloped)
+      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
+    if (!Functors::any && !sight(t).all_see(t.query, t.query + BM, key, key + BN))
+      hide(math, sight(t), t.query, key, work.dp);
+    if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
+      if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
+    math.round(work.dp, work.ds);
+    math.multiply(work.ds, keys.k, work.dq, true);
+  }
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int query, int key, Scores& x) {
+    math.for_each(x, [&](Compute& e, int r, int c) {
+      if (!sight.sees(query + r, key + c)) e = 0;
+    });
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif
