@@ -70,7 +70,7 @@ struct AttentionBackward {
     for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16"}))
       for (std::string const& variant : session.variants({"full", "causal"}))
         for (std::string const& size :
-             session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published_attention_sizes({64, 128})))
+             session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published_attention_sizes({64, 128, 256})))
           with_type<float, bf16_t, fp16_t>(
               type, [&]<class T>() { session.add(backward_case<Exec, T>(session, type, variant, size)); });
   }

@@ -143,7 +143,7 @@ def attention_gradient_cases(cuda):
     """Gradients alone: the forward has run."""
     kinds = {"torch_cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
     kinds = kinds if cuda else {"torch": None}
-    shapes = [(16384 // s, 2048 // d, s, d) for d in (64, 128) for s in (1024, 4096, 16384)]
+    shapes = [(16384 // s, 2048 // d, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
     for name in ("bf16",) if cuda else ("fp32", "bf16"):
         for b, h, s, d in shapes if cuda else [(1, 4, 512, 64), (1, 8, 512, 128)]:
             for causal in (False, True):
