@@ -52,6 +52,12 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
       if (m->col_stride != 1 || !bulk_copyable(*m))
         return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
     }
+    if (attention_features(p.forward) > 128)  // stored straight from registers
+      for (MatrixStack const* m : {&p.dq, &p.dk, &p.dv})
+        if ((m->type != p.forward.q.type && m->type != Scalar::fp32) || m->cols % 2 != 0 || m->col_stride != 1 ||
+            !bulk_copyable(*m))
+          return "the hopper pipeline stores gradients of more than 128 features contiguous, in pairs, as Q's type or "
+                 "fp32, with pointers and strides in multiples of 16 bytes";
     return nullptr;
   }
 }

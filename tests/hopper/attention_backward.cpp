@@ -52,6 +52,13 @@ TEST_CASE("the hopper pipeline forms gradients of many features") {
   }
 }
 
+TEST_CASE("gradients of many features that the hopper pipeline cannot store are formed elsewhere") {
+  AttentionShape const z{1, 2, 1, 77, 130, 256, 256};
+  check_backward<Exec, bf16_t, fp16_t>(z, {});
+  BackwardOperands<Exec, bf16_t, fp16_t> x(z, [](int, int, int) { return true; });
+  CHECK_THROWS_WITH_AS(x.run(forced(false)), doctest::Contains("as Q's type or fp32"), Error);
+}
+
 TEST_CASE("the hopper pipeline repeats gradients in one order bit by bit") {
   for (int d : {64, 128, 256}) {
     CAPTURE(d);
