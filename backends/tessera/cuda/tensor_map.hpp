@@ -45,7 +45,7 @@ inline CUtensorMapDataType tensor_map_type(Scalar type) {
 /// A map over a stack of matrices for boxes of `box_rows` rows and one line of columns, of 128, 64 or 32 bytes and so
 /// swizzled in shared memory. Reads outside a matrix give zero, writes there are dropped. The stack satisfies
 /// bulk_copyable().
-inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line, CUtensorMapDataType type) {
+inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line = line_bytes) {
   CUtensorMap map;
   auto const size = static_cast<std::int64_t>(size_of(m.type));
   auto const extent = [](std::int64_t n) { return static_cast<cuuint64_t>(n); };
@@ -56,17 +56,14 @@ inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line, CUte
                                  stride(m.outer, m.outer_stride)};
   cuuint32_t const box[4] = {static_cast<cuuint32_t>(line / size), static_cast<cuuint32_t>(box_rows), 1, 1};
   cuuint32_t const step[4] = {1, 1, 1, 1};
-  CUresult const status = tensor_map_encoder()(&map, type, 4, const_cast<void*>(m.data), extents, strides, box, step,
-                                               CU_TENSOR_MAP_INTERLEAVE_NONE,
+  CUresult const status = tensor_map_encoder()(&map, tensor_map_type(m.type), 4, const_cast<void*>(m.data), extents,
+                                               strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                                line == line_bytes ? CU_TENSOR_MAP_SWIZZLE_128B
                                                : line == 64       ? CU_TENSOR_MAP_SWIZZLE_64B
                                                                   : CU_TENSOR_MAP_SWIZZLE_32B,
                                                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) throw std::runtime_error("tessera: the CUDA driver refused a tensor map");
   return map;
-}
-inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line = line_bytes) {
-  return tensor_map(m, box_rows, line, tensor_map_type(m.type));
 }
 
 }  // namespace tessera::detail::bulk

@@ -196,11 +196,8 @@ struct AttentionKeyGradients {
     bool const more = s.query + BM < (t.first + t.a_head) * BM;
     return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
-  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
-    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
-  }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
-    return !Functors::any && !sight(t).all_see(step.query, step.query + BM, t.key, t.key + BN);
+    return !Functors::any && !shape.sight_of(t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
   }
 
   /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
@@ -228,7 +225,7 @@ struct AttentionKeyGradients {
       Compute const factor = shape.exponent_scale();
       math.for_each_with_column(work.s, lse,
                                 [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
-      if (hides(t, step)) hide(math, sight(t), t.key, step.query, work.s);
+      if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s);
     }
     if constexpr (Functors::drops) {
       math.copy(work.s, work.kept);
@@ -266,7 +263,8 @@ struct AttentionKeyGradients {
     if constexpr (Functors::sloped)
       math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
     if (hides(t, step))
-      hide(math, sight(t), t.key, step.query, work.dp);  // of keys that do not count anything may have come
+      hide(math, shape.sight_of(t.keys), t.key, step.query,
+           work.dp);  // of keys that do not count anything may have come
     math.round(work.dp, work.ds);
   }
   /// All products but the `Pending` newest are done.
@@ -280,7 +278,7 @@ struct AttentionKeyGradients {
     if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {
-    return [seen = sight(t), plane = step.plane, query = step.query, key = t.key](int r, int c) {
+    return [seen = shape.sight_of(t.keys), plane = step.plane, query = step.query, key = t.key](int r, int c) {
       return PlacedScore(seen, plane, query + c, key + r);
     };
   }

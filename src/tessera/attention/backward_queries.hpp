@@ -10,7 +10,8 @@
 namespace tessera::detail {
 
 /// dQ: a tile is BM queries of one head, its steps go over the keys that they see, BN at a time. Sums are formed in one
-/// place and order, so that no bit differs from run to run. The next step's scores are formed ahead, as above.
+/// place and order, so that no bit differs from run to run. The next step's scores are formed ahead, as in the
+/// pass over the keys.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All>
 struct AttentionQueryGradients {
   using Functors = BackwardFunctors<Score, Mask>;
@@ -141,13 +142,9 @@ struct AttentionQueryGradients {
         : s(math), dp(math), dq(math), ds(math), lse(math), delta(math), slopes(math) {}
   };
 
-  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(Tile const& t) const {
-    return {shape.left, shape.right, t.keys - shape.queries, shape.queries, t.keys};
-  }
   KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, int j) const {
-    return [seen = sight(t), plane = Plane{t.batch, t.head}, query = t.query, key = key(t, j)](int r, int c) {
-      return PlacedScore(seen, plane, query + r, key + c);
-    };
+    return [seen = shape.sight_of(t.keys), plane = Plane{t.batch, t.head}, query = t.query, key = key(t, j)](
+               int r, int c) { return PlacedScore(seen, plane, query + r, key + c); };
   }
   /// Weights of step j, and what arrives for them, of the products in work.s.
   template <class Math, class SV>
@@ -177,8 +174,8 @@ struct AttentionQueryGradients {
     });
     if constexpr (Functors::sloped)
       math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (!Functors::any && !sight(t).all_see(t.query, t.query + BM, key, key + BN))
-      hide(math, sight(t), t.query, key, work.dp);
+    if (!Functors::any && !shape.sight_of(t.keys).all_see(t.query, t.query + BM, key, key + BN))
+      hide(math, shape.sight_of(t.keys), t.query, key, work.dp);
     if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
       if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
     math.round(work.dp, work.ds);

@@ -41,6 +41,10 @@ struct BackwardShape {
       int const length = key_lengths[batch * key_lengths_stride];
       count = length < 0 ? 0 : (length < keys ? length : keys);
     }
+    return sight_of(count);
+  }
+  /// Where so many keys count.
+  KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight_of(int count) const {
     return {left, right, count - queries, queries, count};
   }
   /// From products of Q and K to exponents of 2.
