@@ -19,7 +19,7 @@
 
 // After the parameters of a lambda: part of its caller, however long it is. On a CPU the caller may be compiled for
 // other vector units than functions of their own are.
-#if defined(__GNUC__) && !defined(__CUDACC__)
+#if defined(__GNUC__)
 #define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
 #else
 #define TESSERA_INLINE_LAMBDA

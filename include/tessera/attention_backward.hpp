@@ -38,8 +38,9 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
     return "the hopper pipeline needs the CUDA backend built for sm_90a";
   } else if constexpr (!std::is_same_v<Compute, float>) {
     return "the hopper pipeline has no fp64 products";
-  } else if constexpr (own_functor<Score, Mask> || drops_weights<Score>) {
-    return "the hopper pipeline forms gradients without dropout and without scores and masks of the caller's own";
+  } else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels) {
+    return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
+           "CMake)";
   } else {
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
@@ -248,11 +249,12 @@ template <class Exec, class T, class Compute, class Score, class Mask>
 void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, bool deterministic,
                   void* workspace, Score const& score, Mask const& mask) {
   visit_features(attention_features(p.forward), [&](auto d) {
-    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T>)
+    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
+                  (!own_functor<Score, Mask> || compiles_bulk_kernels))
       if (plan.algorithm == AttentionAlgorithm::hopper) {
         if constexpr (d() <= 128)
-          if (adds_queries(p, deterministic)) return run_backward_bulk<Exec, T, d()>(exec, p, workspace);
-        return run_backward_bulk_in_place<Exec, T, d()>(exec, p, workspace);
+          if (adds_queries(p, deterministic)) return run_backward_bulk<Exec, T, d()>(exec, p, workspace, score, mask);
+        return run_backward_bulk_in_place<Exec, T, d()>(exec, p, workspace, score, mask);
       }
     run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
   });

@@ -11,14 +11,16 @@
 ///     KOKKOS_FUNCTION bool operator()(int b, int h, int i, int j) const;
 ///
 /// true where query i of batch b and query head h sees key j. It may be asked about any query and key there is, also
-/// those that the options hide. So that not every pair is asked, it may also have one or both of
+/// those that the options hide. So that not every pair is asked, it may also have some of
 ///
 ///     KOKKOS_FUNCTION mask::Tile tile(int b, int h, int i_begin, int i_end, int j_begin, int j_end) const;
 ///     KOKKOS_FUNCTION mask::Keys keys(int b, int h, int i_begin, int i_end) const;
+///     KOKKOS_FUNCTION mask::Queries queries(int b, int h, int j_begin, int j_end) const;
 ///
-/// the first telling what a rectangle of queries and keys has, the second which keys some of these queries may see:
-/// others are not read. Rectangles are not empty and lie within the queries and keys. For masks without these
-/// members, and where these take long, a table (mask_table.hpp) tells the same.
+/// the first telling what a rectangle of queries and keys has, the second which keys some of these queries may see, the
+/// third, for gradients, which queries may see some of these keys: others are not read. Rectangles are not empty and
+/// lie within the queries and keys. For masks without the first two, and where these take long, attention() has a table
+/// (mask_table.hpp) that tells the same.
 namespace tessera::mask {
 
 /// Hides nothing, at no cost.
@@ -33,6 +35,11 @@ enum class Tile : std::uint8_t {
 
 /// Keys [begin, end); none where end <= begin.
 struct Keys {
+  int begin, end;
+};
+
+/// Queries [begin, end); none where end <= begin.
+struct Queries {
   int begin, end;
 };
 
@@ -55,7 +62,7 @@ Documents<V> documents(V const& ids) {
   return documents(ids, ids);
 }
 
-/// The same where ids never decrease along a sequence: the keys of a document lie side by side, and are found by a
+/// The same where ids never decrease along a sequence: the tokens of a document lie side by side, and are found by a
 /// search. Ids that do decrease give wrong results.
 template <class V>
 struct ConsecutiveDocuments : Documents<V> {
@@ -67,21 +74,32 @@ struct ConsecutiveDocuments : Documents<V> {
   }
   KOKKOS_FUNCTION Keys keys(int b, int, int i_begin, int i_end) const {
     int const first = this->of_query(b, i_begin), last = this->of_query(b, i_end - 1);
-    return {keys_while(b, [=](int id) { return id < first; }), keys_while(b, [=](int id) { return id <= last; })};
+    return tokens<Keys>(this->key_ids, b, first, last);
+  }
+  KOKKOS_FUNCTION Queries queries(int b, int, int j_begin, int j_end) const {
+    int const first = this->of_key(b, j_begin), last = this->of_key(b, j_end - 1);
+    return tokens<Queries>(this->query_ids, b, first, last);
   }
 
  private:
-  /// So many keys at the start have f(id). Each round reads some ids, which do not wait for each other.
+  /// Those whose ids lie in [first, last].
+  template <class Range>
+  KOKKOS_FUNCTION static Range tokens(V const& ids, int b, int first, int last) {
+    return {tokens_while(ids, b, [=](int id) { return id < first; }),
+            tokens_while(ids, b, [=](int id) { return id <= last; })};
+  }
+  /// So many tokens at the start have f(id). Each round reads some ids, which do not wait for each other.
   template <class F>
-  KOKKOS_FUNCTION int keys_while(int b, F const& f) const {
+  KOKKOS_FUNCTION static int tokens_while(V const& ids, int b, F const& f) {
     constexpr int parts = 8;
-    int low = 0, width = static_cast<int>(this->key_ids.extent(1));  // the answer is in [low, low + width]
+    int const row = ids.extent(0) == 1 ? 0 : b;
+    int low = 0, width = static_cast<int>(ids.extent(1));  // the answer is in [low, low + width]
     while (width > 0) {
       int const step = width / parts + 1, end = low + width;
       int found = low;
       for (int part = 1; part <= parts; ++part) {
         int const at = low + part * step;
-        if (f(this->of_key(b, (at < end ? at : end) - 1)) && at <= end) found = at;
+        if (f(ids(row, (at < end ? at : end) - 1)) && at <= end) found = at;
       }
       low = found;
       width = step - 1 < end - found ? step - 1 : end - found;

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include <tessera/dual.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/error.hpp>
 
@@ -48,7 +49,10 @@
 ///
 ///     template <class T> KOKKOS_FUNCTION T slope(T s, int b, int h, int i, int j) const;
 ///
-/// and one that takes any T is differentiated by calling it with a Dual number, see dual.hpp.
+/// and one that takes any T is differentiated by calling it with a Dual number, see dual.hpp. What prepare() returns
+/// may have both in one,
+///
+///     KOKKOS_FUNCTION Dual<T> with_slope(T s, int i, int j) const;
 namespace tessera::score {
 
 /// What is added to the score of query i + r and key j + c: at + r·per_query + c·per_key.
@@ -130,6 +134,15 @@ struct SoftCap {
       else
         return limit * Kokkos::tanh(s * reciprocal);
     }
+    /// limit tanh(s / limit) and 1 - tanh^2
+    KOKKOS_FUNCTION Dual<T> with_slope(T s, int, int) const {
+      T bounded;
+      if constexpr (std::is_same_v<T, float>)
+        bounded = detail::tanh_by_exponential(s * reciprocal);
+      else
+        bounded = Kokkos::tanh(s * reciprocal);
+      return {limit * bounded, 1 - bounded * bounded};
+    }
   };
   template <class T>
   KOKKOS_FUNCTION OfHead<T> prepare(int, int) const {
@@ -138,11 +151,9 @@ struct SoftCap {
     else
       return {T(limit), 1 / T(limit)};
   }
-  /// Of limit tanh(s / limit): 1 - tanh^2.
   template <class T>
-  KOKKOS_FUNCTION T slope(T s, int, int, int, int) const {
-    T const bounded = Kokkos::tanh(s / T(limit));
-    return 1 - bounded * bounded;
+  KOKKOS_FUNCTION T slope(T s, int b, int h, int i, int j) const {
+    return prepare<T>(b, h).with_slope(s, i, j).slope;
   }
   template <class T>
   KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {

@@ -12,6 +12,7 @@
 #include <tessera/cuda/lines.hpp>
 #include <tessera/cuda/mma.hpp>
 #include <tessera/cuda/rounding.hpp>
+#include <tessera/marks.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
 // accumulators in the registers of one to three consumer warpgroups: 64 rows each, the same 64 rows and half of the
@@ -483,6 +484,51 @@ struct Atoms : Sizes {
           f(acc.r[0][block * 16 + i], block < words.ahead ? words.r[block * 8 + i / 2] : own[i / 2], i % 2 != 0);
       }
     }
+    /// f.flag() of each element, by f.words(): four words for eight columns, or rows, of 32, which are those that a
+    /// thread has, or two of them of which it has two. mark() says it in the elements' last bits.
+    template <int M, int N>
+    struct Flags {
+      std::uint32_t bits[N / 64];
+    };
+    template <int M, int N, class F>
+    __device__ __forceinline__ Flags<M, N> flags(F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1 && Accumulator<M, N>::by_rows && N % 64 == 0);
+      Flags<M, N> all{};
+#pragma unroll
+      for (int part = 0; part < N / 64; ++part) {
+        std::uint32_t bits = 0;
+        auto const set = [&](int i, std::uint32_t word, int place) {
+          bits |= static_cast<std::uint32_t>(f.flag(word, place % 2 != 0)) << i;
+        };
+        if constexpr (F::words_for_rows) {
+          int const upper = row<M, N>(0), lower = row<M, N>(2);
+#pragma unroll
+          for (int i = 0; i < 16; ++i) {
+            int const at = i / 2 * 4 + i % 2;
+            auto const four = f.words(upper, col<M, N>(part * 32 + at));
+            set(at, word_of(four, upper), upper);
+            set(at + 2, word_of(four, lower), lower);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            int const first = i / 2 * 16 + i % 2 * 2;
+            auto const four = f.words(row<M, N>(first), col<M, N>(part * 32 + first));
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+#pragma unroll
+              for (int odd = 0; odd < 2; ++odd) set(first + k * 4 + odd, four[k], odd);
+          }
+        }
+        all.bits[part] = bits;
+      }
+      return all;
+    }
+    template <int M, int N>
+    __device__ __forceinline__ void mark(Accumulator<M, N>& acc, Flags<M, N> const& flags) const {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) acc.r[0][i] = with_mark(acc.r[0][i], (flags.bits[i / 32] >> i % 32 & 1) != 0);
+    }
     /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
     template <int M, int N>
     __device__ __forceinline__ void add_plane(Accumulator<M, N>& acc, Compute scale, Compute at, Compute per_row,
@@ -606,6 +652,14 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < P / 2; ++i) to.r[0][Col / 2 + i] = to.r[0][Col / 2 + i] * rows.v[i % 4 / 2] + from.r[0][i];
     }
+    /// f(element, its row's value, row, column)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows,
+                                                    F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2], row<M, N>(i), col<M, N>(i));
+    }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
 #pragma unroll
@@ -701,6 +755,21 @@ struct Atoms : Sizes {
       } else {
 #pragma unroll
         for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(x[i * 2], x[i * 2 + 1]);
+      }
+    }
+    /// to = what f(element, its column's value, row, column) returns, which may change the element. Beside f there are
+    /// no registers for all columns' values.
+    template <int M, int K, class F>
+    __device__ __forceinline__ void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Rounded<M, K>& to,
+                                               F const& f) const {
+      static_assert(Accumulator<M, K>::blocks == 1 && sizeof(Element) == 2);
+#pragma unroll
+      for (int i = 0; i < K / 4; ++i) {
+        int const at = i * 2;
+        float2 const values = *reinterpret_cast<float2 const*>(cols + thread % 4 * 2 + i / 2 * 8);
+        Compute const x = f(from.r[0][at], values.x, row<M, K>(at), col<M, K>(at)),
+                      y = f(from.r[0][at + 1], values.y, row<M, K>(at), col<M, K>(at + 1));
+        to.r[i / 4][i % 4] = packed_pair<Element>(x, y);
       }
     }
 

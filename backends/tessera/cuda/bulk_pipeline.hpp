@@ -7,6 +7,7 @@
 #include <tessera/cuda/bulk_atoms.hpp>
 #include <tessera/cuda/bulk_sources.hpp>
 #include <tessera/cuda/launch.hpp>
+#include <tessera/unroll.hpp>
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
 // one to three consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers
@@ -199,7 +200,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       if constexpr (Atoms::in_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;
-      each_tile<true>(first, team, tiles, [&](typename Kernel::Tile const& found) {
+      each_tile<true>(first, team, tiles, [&](typename Kernel::Tile const& found) TESSERA_INLINE_LAMBDA {
         auto const tile = ptx::uniform(found);
         if (mine) {
           if constexpr (Atoms::ping_pong) (static_cast<End<Stage>&>(ends).take_turn(steps<Stage>(tile)), ...);

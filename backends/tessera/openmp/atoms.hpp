@@ -378,6 +378,15 @@ struct Atoms : Sizes {
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       on_panels<elements_with<F>>(acc, rows.v, f);
     }
+    /// f.flag() of each element, by f.words(): mark() says it in the elements' last bits.
+    template <int, int, class F>
+    F flags(F const& f) const {
+      return f;
+    }
+    template <int M, int N, class F>
+    void mark(Accumulator<M, N>& acc, F const& flags) const {
+      for_each(acc, [&](Compute& x, int r, int c) { x = with_mark(x, flag_at(flags, r, c)); });
+    }
     /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
     template <int N>
     auto const& columns(Compute const (&cols)[N]) const {
@@ -389,17 +398,10 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) f(row[c], cols[col + c]);
       });
     }
-    template <int M, int N>
-    void copy(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
-      to.rows = from.rows;
-      to.cols = from.cols;
-      std::copy_n(&from.v[0][0][0], panels(N, NR) * panels(M, MR) * MR * NR, &to.v[0][0][0]);
-    }
     template <int M, int N, class F>
-    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, F const& f) const {
+    void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        Compute const* const others = other.v[col / NR][i];
-        for (int c = 0; c < n; ++c) f(row[c], others[c]);
+        for (int c = 0; c < n; ++c) f(row[c], rows.v[i], i, col + c);
       });
     }
     template <int M, int N, class F>
@@ -456,14 +458,11 @@ struct Atoms : Sizes {
 
     template <int M, int K>
     void round(Accumulator<M, K>& from, Rounded<M, K>& to) const {
-      to.tile->matrix = nullptr;
-      to.tile->rows = from.rows;
-      to.tile->k = from.cols;
-      each_panel(from, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int c = 0; c < n; ++c) to.tile->v[i / MR][col + c][i % MR] = row[c];
-      });
-      for (int i = from.rows; i % MR != 0; ++i)
-        for (int c = 0; c < from.cols; ++c) to.tile->v[i / MR][c][i % MR] = 0;
+      round_by(from, to, [](Compute& x, int, int) { return x; });
+    }
+    template <int M, int K, class F>
+    void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Rounded<M, K>& to, F const& f) const {
+      round_by(from, to, [&](Compute& x, int r, int c) { return f(x, cols[c], r, c); });
     }
 
     template <int M, int N>
@@ -483,6 +482,18 @@ struct Atoms : Sizes {
     }
 
    private:
+    /// to = f(element, row, column)
+    template <int M, int K, class F>
+    void round_by(Accumulator<M, K>& from, Rounded<M, K>& to, F const& f) const {
+      to.tile->matrix = nullptr;
+      to.tile->rows = from.rows;
+      to.tile->k = from.cols;
+      each_panel(from, [&](Compute(&row)[NR], int i, int col, int n) {
+        for (int c = 0; c < n; ++c) to.tile->v[i / MR][col + c][i % MR] = f(row[c], i, col + c);
+      });
+      for (int i = from.rows; i % MR != 0; ++i)
+        for (int c = 0; c < from.cols; ++c) to.tile->v[i / MR][c][i % MR] = 0;
+    }
     /// The elements of a panel that a tile has: rows of NR from `first` on, of which n count, of columns from `col` on.
     struct PanelPart {
       Compute* first;

@@ -9,6 +9,7 @@
 
 #include <tessera/atoms.hpp>
 #include <tessera/launch.hpp>
+#include <tessera/marks.hpp>
 #include <tessera/unroll.hpp>
 
 // Plain loops over team scratch and registers: valid on any Kokkos backend and the reference for every other.
@@ -341,14 +342,22 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_of_words(Accumulator<M, N>& acc, Words const& words, F const& f) const {
       for_each(acc, [&](Compute& x, int r, int c) {
         auto const four = words(r, c);
-        int const k = c / 8 % 4;
-        f(x, k < 2 ? (k == 0 ? four[0] : four[1]) : (k == 2 ? four[2] : four[3]), c % 2 != 0);
+        f(x, word_of(four, c), c % 2 != 0);
       });
     }
     /// f(element, the row's value)
     template <int M, int N, class F>
     KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], rows.v[i]); });
+    }
+    /// f.flag() of each element, by f.words(): mark() says it in the elements' last bits.
+    template <int, int, class F>
+    KOKKOS_FUNCTION F flags(F const& f) const {
+      return f;
+    }
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void mark(Accumulator<M, N>& acc, F const& flags) const {
+      for_each(acc, [&](Compute& x, int r, int c) { x = with_mark(x, flag_at(flags, r, c)); });
     }
     /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
     template <int N>
@@ -360,14 +369,11 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], cols[col(j)]); });
     }
-    template <int M, int N>
-    KOKKOS_FUNCTION void copy(Accumulator<M, N> const& from, Accumulator<M, N>& to) const {
-      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { to.v[i][j] = from.v[i][j]; });
-    }
-    /// f(element of one, element of the other)
+    /// f(element, its row's value, row, column)
     template <int M, int N, class F>
-    KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, F const& f) const {
-      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], other.v[i][j]); });
+    KOKKOS_FUNCTION void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { f(acc.v[i][j], rows.v[i], row(i), col(j)); });
     }
     /// f(element of one, element of the other, its column's value)
     template <int M, int N, class F>
@@ -436,6 +442,15 @@ struct Atoms : Sizes {
       team.team_barrier();  // the product before has read the tile
       unrolled<Accumulator<M, K>::rows, Accumulator<M, K>::cols>(
           [&](int i, int j) { to.tile->at(row(i), col(j)) = from.v[i][j]; });
+      team.team_barrier();
+    }
+    /// to = what f(element, its column's value, row, column) returns, which may change the element
+    template <int M, int K, class F>
+    KOKKOS_FUNCTION void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Rounded<M, K>& to,
+                                    F const& f) const {
+      team.team_barrier();
+      unrolled<Accumulator<M, K>::rows, Accumulator<M, K>::cols>(
+          [&](int i, int j) { to.tile->at(row(i), col(j)) = f(from.v[i][j], cols[col(j)], row(i), col(j)); });
       team.team_barrier();
     }
 

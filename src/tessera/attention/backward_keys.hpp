@@ -33,6 +33,7 @@ struct AttentionKeyGradients {
   static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
   static_assert(of_values || Atoms::rows_in_memory);  // delta is read when dO has been given back
   using Compute = typename Atoms::Compute;
+  static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
 
   struct Tile {
     int batch, head;    // of K and V
@@ -64,9 +65,7 @@ struct AttentionKeyGradients {
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
-  using Slopes = FragmentIf<Functors::sloped, Scores>;
-  using Kept = FragmentIf<Functors::drops, Scores>;
-  using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights, Slopes, Kept>;
+  using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
 
   typename Atoms::Source q, k, v, d_o;
   typename Atoms::Target dk, dv;
@@ -98,10 +97,13 @@ struct AttentionKeyGradients {
     BackwardOrder const order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
     int const batch = order.plane / kv_heads(), key = order.row * BN;
     BackwardSight const sight = shape.sight(batch);
-    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, sight.first_query(key) / BM, 0, 0};
+    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, 0, 0, 0};
     if (key >= sight.keys) return tile;
-    int const end = (sight.query_end(key + BN) + BM - 1) / BM;
-    tile.a_head = end > tile.first ? end - tile.first : 0;
+    int begin = sight.first_query(key), end = sight.query_end(key + BN);
+    functors.bound_queries(tile.batch, tile.head * shape.heads_per_kv, shape.heads_per_kv, key,
+                           key + BN < sight.keys ? key + BN : sight.keys, begin, end);
+    tile.first = begin / BM;
+    tile.a_head = end > begin ? (end + BM - 1) / BM - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
     return tile;
   }
@@ -135,7 +137,7 @@ struct AttentionKeyGradients {
   }
 
   template <class Math, class SK, class SQ, class SO>
-  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os) const {
+  KOKKOS_FORCEINLINE_FUNCTION void body(Math& math, Tile const& t, SK& ks, SQ& qs, SO& os) const {
     Work work(math);
     if constexpr (of_keys) math.clear(work.dk);
     if constexpr (of_values) math.clear(work.dv);
@@ -176,13 +178,11 @@ struct AttentionKeyGradients {
     FragmentIf<of_keys, Gradients> dk;
     FragmentIf<of_values, Gradients> dv;
     Weights p, ds;
-    Slopes slopes;
-    Kept kept;
     FragmentIf<adds_queries, QuerySums> dq;
 
     template <class Math>
     KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
-        : s(math), dp(math), dk(math), dv(math), p(math), ds(math), slopes(math), kept(math), dq(math) {}
+        : s(math), dp(math), dk(math), dv(math), p(math), ds(math), dq(math) {}
   };
   /// Queries from `query` on of a head, and what has arrived of them.
   struct Step {
@@ -197,7 +197,7 @@ struct AttentionKeyGradients {
     return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
-    return !Functors::any && !shape.sight_of(t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
+    return !shape.sight_of(t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
   }
 
   /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
@@ -214,25 +214,24 @@ struct AttentionKeyGradients {
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
     step.to = &os.acquire();
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
+    auto const kept = draw(math, t, step);
     math.template wait_for<of_keys ? 1 : 0>(work.s);
-    auto const& lse = math.columns(numbers(*step.from, rows.lse, step));
-    if constexpr (Functors::any) {
-      auto const place = placed(t, step);
-      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
-      math.for_each_with_column(work.s, lse, [](Compute& x, Compute column) { x = Math::exp2(x - column); });
-      hide_pairs(math, functors, work.s, place);
+    if constexpr (Functors::drops) math.mark(work.s, kept);
+    Compute const(&all_lse)[BM] = numbers(*step.from, rows.lse, step);
+    if constexpr (by_pairs) {
+      weigh_pairs(math, t, step, all_lse, work);
     } else {
-      Compute const factor = shape.exponent_scale();
+      auto const& lse = math.columns(all_lse);
+      Compute factor = shape.exponent_scale();
+      if constexpr (Functors::changes) {
+        auto const plane = head_weights(step).of_head.plane(step.query, t.key);
+        add_exponents(math, work.s, shape.scale, {plane.at, plane.per_key, plane.per_query});
+        factor = 1;
+      }
       math.for_each_with_column(work.s, lse,
                                 [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
       if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s);
-    }
-    if constexpr (Functors::drops) {
-      math.copy(work.s, work.kept);
-      drop_pairs(math, functors, work.kept, placed(t, step));
-      math.round(work.kept, work.p);
-    } else if constexpr (of_values) {
-      math.round(work.s, work.p);
+      if constexpr (of_values) math.round(work.s, work.p);
     }
     if constexpr (of_keys) math.template wait_for<0>(work.dp);
     if constexpr (!of_values) os.release();
@@ -256,15 +255,16 @@ struct AttentionKeyGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
     auto const& delta = math.columns(numbers(*step.to, rows.delta, step));
-    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, step));
-    math.for_each_of_two(work.dp, work.s, delta, [](Compute& x, Compute weight, Compute column) {
-      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - column);
-    });
-    if constexpr (Functors::sloped)
-      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (hides(t, step))
-      hide(math, shape.sight_of(t.keys), t.key, step.query,
-           work.dp);  // of keys that do not count anything may have come
+    if constexpr (by_pairs) {
+      auto const weights = head_weights(step);
+      math.for_each_of_two(work.dp, work.s, delta,
+                           [&](Compute& x, Compute left, Compute column) { x = weights.arrived(left, x, column); });
+    } else {
+      math.for_each_of_two(work.dp, work.s, delta,
+                           [](Compute& x, Compute weight, Compute column) { x = weight * (x - column); });
+      if (hides(t, step))  // of keys that do not count anything may have come
+        hide(math, shape.sight_of(t.keys), t.key, step.query, work.dp);
+    }
     math.round(work.dp, work.ds);
   }
   /// All products but the `Pending` newest are done.
@@ -277,15 +277,42 @@ struct AttentionKeyGradients {
     if constexpr (of_values) os.release();
     if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
   }
-  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, Step const& step) const {
-    return [seen = shape.sight_of(t.keys), plane = step.plane, query = step.query, key = t.key](int r, int c) {
-      return PlacedScore(seen, plane, query + c, key + r);
+  KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Step const& step) const {
+    return {functors, step.plane, shape.scale};
+  }
+  /// What dropout keeps, found while the scores are multiplied.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, Tile const& t, Step const& step) const {
+    if constexpr (Functors::drops)
+      return math.template flags<BN, BM>(DropsTile<true>{functors.dropout, static_cast<int>(step.plane.outer),
+                                                         static_cast<int>(step.plane.inner), step.query, t.key});
+    else
+      return KeepsAll{};
+  }
+  /// By the functors, one pair after the other. The last query and key stand for those behind them.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, Step const& step, Compute const (&lse)[BM],
+                                               Work& work) const {
+    auto const weights = head_weights(step);
+    int const last_query = shape.queries - 1, last_key = t.keys - 1;
+    auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
+      math.round_each(work.s, lse, work.p, [&](Compute& x, Compute column, int r, int c) TESSERA_INLINE_LAMBDA {
+        int const i = step.query + c, j = t.key + r;
+        return weights.template weigh<Math, Asks>(x, column, i < last_query ? i : last_query,
+                                                  j < last_key ? j : last_key);
+      });
     };
+    if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s, weights.hidden);
+    if constexpr (Functors::classifies)
+      if (functors.shows_all(step.plane, step.query, last_query + 1, BM, t.key, last_key + 1, BN))
+        return weigh(std::false_type{});
+    weigh(std::true_type{});
   }
   template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int key, int query, Scores& x) {
+  KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int key, int query, Scores& x,
+                                               Compute as = 0) {
     math.for_each(x, [&](Compute& e, int r, int c) {
-      if (!sight.sees(query + c, key + r)) e = 0;
+      if (!sight.sees(query + c, key + r)) e = as;
     });
   }
   template <class Math, class KeyRows>

@@ -18,6 +18,7 @@ struct AttentionQueryGradients {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ahead = Atoms::depth > 1;
   using Compute = typename Atoms::Compute;
+  static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
 
   struct Tile {
     int batch, head;
@@ -42,8 +43,7 @@ struct AttentionQueryGradients {
   using Weights = typename Atoms::template Rounded<BM, BN>;       // (BM,BN)
   using RowValues = typename Atoms::template RowValues<BM>;
   using Inputs = Streams<QueryStage, KeyStage, ValueStage>;
-  using Slopes = FragmentIf<Functors::sloped, Scores>;
-  using Held = Fragments<Scores, Scores, Gradients, Weights, Slopes>;
+  using Held = Fragments<Scores, Scores, Gradients, Weights>;
 
   typename Atoms::Source q, k, v, d_o;
   typename Atoms::Target dq;
@@ -70,9 +70,12 @@ struct AttentionQueryGradients {
     BackwardOrder const order(t, shape.batches * shape.heads, query_tiles(), shape.grows);
     int const batch = order.plane / shape.heads, row = shape.grows ? query_tiles() - 1 - order.row : order.row;
     BackwardSight const sight = shape.sight(batch);
-    Tile tile{batch, order.plane - batch * shape.heads, row * BM, sight.keys, sight.first_key(row * BM) / BN, 0};
-    int const end = (sight.key_end(row * BM + BM) + BN - 1) / BN;
-    tile.steps = end > tile.first ? end - tile.first : 0;
+    Tile tile{batch, order.plane - batch * shape.heads, row * BM, sight.keys, 0, 0};
+    int begin = sight.first_key(tile.query), end = sight.key_end(tile.query + BM);
+    functors.bound_keys(tile.batch, tile.head, tile.query,
+                        tile.query + BM < shape.queries ? tile.query + BM : shape.queries, begin, end);
+    tile.first = begin / BN;
+    tile.steps = end > begin ? (end + BN - 1) / BN - tile.first : 0;
     return tile;
   }
   KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + j) * BN; }
@@ -96,7 +99,7 @@ struct AttentionQueryGradients {
   }
 
   template <class Math, class SQ, class SK, class SV>
-  KOKKOS_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
+  KOKKOS_FORCEINLINE_FUNCTION void body(Math& math, Tile const& t, SQ& qs, SK& ks, SV& vs) const {
     Work work(math);
     math.clear(work.dq);
     if (t.steps > 0) {
@@ -135,56 +138,88 @@ struct AttentionQueryGradients {
     Gradients dq;
     Weights ds;
     RowValues lse, delta;
-    Slopes slopes;
 
     template <class Math>
     KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
-        : s(math), dp(math), dq(math), ds(math), lse(math), delta(math), slopes(math) {}
+        : s(math), dp(math), dq(math), ds(math), lse(math), delta(math) {}
   };
 
-  KOKKOS_FORCEINLINE_FUNCTION auto placed(Tile const& t, int j) const {
-    return [seen = shape.sight_of(t.keys), plane = Plane{t.batch, t.head}, query = t.query, key = key(t, j)](
-               int r, int c) { return PlacedScore(seen, plane, query + r, key + c); };
+  KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Tile const& t) const {
+    return {functors, Plane{t.batch, t.head}, shape.scale};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, int j) const {
+    return !shape.sight_of(t.keys).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN);
   }
   /// Weights of step j, and what arrives for them, of the products in work.s.
   template <class Math, class SV>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
                                          Work& work) const {
     math.multiply(own.d_o, vs.acquire().v, work.dp, false);
+    auto const kept = draw(math, t, j);
     math.template wait_for<1>(work.s);
-    if constexpr (Functors::any) {
-      auto const place = placed(t, j);
-      change_scores(math, functors, shape.scale, work.s, work.slopes, place);
-      math.for_each_with(work.s, work.lse, [](Compute& x, Compute lse) { x = Math::exp2(x - lse); });
-      hide_pairs(math, functors, work.s, place);
+    if constexpr (Functors::drops) math.mark(work.s, kept);
+    if constexpr (by_pairs) {
+      weigh_pairs(math, t, j, work);
     } else {
-      Compute const factor = shape.exponent_scale();
+      Compute factor = shape.exponent_scale();
+      if constexpr (Functors::changes) {
+        add_exponents(math, work.s, shape.scale, head_weights(t).of_head.plane(t.query, key(t, j)));
+        factor = 1;
+      }
       math.for_each_with(work.s, work.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
     }
     math.template wait_for<0>(work.dp);
     vs.release();
   }
+  /// What dropout keeps, found while the scores are multiplied.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, Tile const& t, int j) const {
+    if constexpr (Functors::drops)
+      return math.template flags<BM, BN>(DropsTile<false>{functors.dropout, t.batch, t.head, t.query, key(t, j)});
+    else
+      return KeepsAll{};
+  }
+  /// By the functors, one pair after the other. The last query and key stand for those behind them.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, int j, Work& work) const {
+    auto const weights = head_weights(t);
+    int const first_key = key(t, j), last_query = shape.queries - 1, last_key = t.keys - 1;
+    auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
+      math.for_each_placed(work.s, work.lse, [&](Compute& x, Compute lse, int r, int c) TESSERA_INLINE_LAMBDA {
+        int const query = t.query + r, at = first_key + c;
+        weights.template weigh<Math, Asks>(x, lse, query < last_query ? query : last_query,
+                                           at < last_key ? at : last_key);
+      });
+    };
+    if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, first_key, work.s, weights.hidden);
+    if constexpr (Functors::classifies)
+      if (functors.shows_all(Plane{t.batch, t.head}, t.query, last_query + 1, BM, first_key, last_key + 1, BN))
+        return weigh(std::false_type{});
+    weigh(std::true_type{});
+  }
   /// dQ of step j, still under way.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
     int const key = this->key(t, j);
-    if constexpr (Functors::drops) drop_pairs(math, functors, work.dp, placed(t, j));
-    math.for_each_of_two(work.dp, work.s, work.delta, [](Compute& x, Compute weight, Compute delta) {
-      x = Functors::any && weight == Compute(0) ? Compute(0) : weight * (x - delta);
-    });
-    if constexpr (Functors::sloped)
-      math.for_each_of_two(work.dp, work.slopes, [](Compute& x, Compute slope) { x *= slope; });
-    if (!Functors::any && !shape.sight_of(t.keys).all_see(t.query, t.query + BM, key, key + BN))
-      hide(math, shape.sight_of(t.keys), t.query, key, work.dp);
+    if constexpr (by_pairs) {
+      auto const weights = head_weights(t);
+      math.for_each_of_two(work.dp, work.s, work.delta,
+                           [&](Compute& x, Compute left, Compute delta) { x = weights.arrived(left, x, delta); });
+    } else {
+      math.for_each_of_two(work.dp, work.s, work.delta,
+                           [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
+      if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, key, work.dp);
+    }
     if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
       if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
     math.round(work.dp, work.ds);
     math.multiply(work.ds, keys.k, work.dq, true);
   }
   template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int query, int key, Scores& x) {
+  KOKKOS_FORCEINLINE_FUNCTION static void hide(Math& math, BackwardSight const& sight, int query, int key, Scores& x,
+                                               Compute as = 0) {
     math.for_each(x, [&](Compute& e, int r, int c) {
-      if (!sight.sees(query + r, key + c)) e = 0;
+      if (!sight.sees(query + r, key + c)) e = as;
     });
   }
 };

@@ -101,26 +101,29 @@ void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, voi
 }
 
 /// All products in one kernel of the warp-specialised pipeline, dQ added up in memory.
-template <class Exec, class T, int D>
-void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace) {
+template <class Exec, class T, int D, class Score, class Mask>
+void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                       Mask const& mask) {
   using Atoms = BulkAtoms<Exec, T, BackwardBulk<D>>;
   static_assert(Atoms::BM == 64);  // as many rows have the tiles of finish_backward()
   BackwardWorkspace const w(p, sizeof(float), D);
   prepare_backward<Exec, float>(exec, p, w, workspace);
+  using Kernel = AttentionKeyGradients<Atoms, Score, Mask>;
   run_tiles<Atoms>("tessera::attention_backward", exec,
-                   AttentionKeyGradients<Atoms>(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace)));
+                   Kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask));
   finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D>(exec, p, w, workspace);
 }
 
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
-template <class Exec, class T, int D>
-void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace) {
+template <class Exec, class T, int D, class Score, class Mask>
+void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
+                                Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
   BackwardWorkspace const w(p, sizeof(float), 0);
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
-    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms>(p, rows, nullptr));
+    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask>(p, rows, nullptr, score, mask));
   };
   if constexpr (D > 128) {
     pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideValuesBulk>>{});
@@ -129,7 +132,7 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
     pass(std::type_identity<BulkAtoms<Exec, T, BackwardKeysBulk<D>>>{});
   }
   using QueryAtoms = BulkAtoms<Exec, T, BackwardQueriesBulk<D>>;
-  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms>(p, rows));
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
 }
 
 // The library holds gradients without a functor of the caller's own.
@@ -156,21 +159,38 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 
-#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T)                                                           \
-  EXTERN template void run_backward_bulk<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*); \
-  EXTERN template void run_backward_bulk<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*);
-#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T)                                                            \
-  EXTERN template void run_backward_bulk_in_place<EXEC, T, 64>(EXEC const&, AttentionBackwardProblem const&, void*);  \
-  EXTERN template void run_backward_bulk_in_place<EXEC, T, 128>(EXEC const&, AttentionBackwardProblem const&, void*); \
-  EXTERN template void run_backward_bulk_in_place<EXEC, T, 256>(EXEC const&, AttentionBackwardProblem const&, void*);
-#define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t)
-#define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, SCORE)                                           \
+  EXTERN template void NAME<EXEC, T, D>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
+                                        mask::All const&);
+#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, SCORE)                 \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, SCORE)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, SCORE)                  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, SCORE)  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, SCORE)
+#define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, score::Identity)
+#define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, score::Identity)
+#define TESSERA_BACKWARD_BULK_BF16_DROPOUT(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_FP16_DROPOUT(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, score::WithDropout<score::Identity>)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT, extern)
 
 }  // namespace tessera::detail
 

@@ -5,9 +5,13 @@
 
 #include <tessera/attention/backward_problem.hpp>
 #include <tessera/attention/dropout.hpp>
+#include <tessera/attention/mask_table.hpp>
+#include <tessera/attention/score_of_head.hpp>
 #include <tessera/dual.hpp>
+#include <tessera/marks.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
+#include <tessera/unroll.hpp>
 
 // What callers do to scores, in a backward pass: scores again, their derivatives, and which pairs count.
 namespace tessera::detail {
@@ -26,9 +30,10 @@ template <class Score, class T>
 inline constexpr bool has_derivative =
     OnlyAdds<own_score<Score>> || HasSlope<own_score<Score>, T> || TakesDuals<own_score<Score>, T>;
 
-/// One pair of a query and a key.
-struct ScorePlace {
-  int batch, head, query, key;
+/// A score functor for one head that gives its derivative with its value.
+template <class OfHead, class T>
+concept GivesDuals = requires(OfHead const& f, T s) {
+  { f.with_slope(s, 0, 0) } -> std::same_as<Dual<T>>;
 };
 
 /// The functors of one problem, for the kernels that form its gradients.
@@ -36,10 +41,17 @@ template <class Score, class Mask>
 struct BackwardFunctors {
   using Own = own_score<Score>;
   static constexpr bool changes = !std::is_same_v<Own, score::Identity>;
-  static constexpr bool sloped = !OnlyAdds<Own>;
   static constexpr bool masked = !std::is_same_v<Mask, mask::All>;
   static constexpr bool drops = drops_weights<Score>;
-  static constexpr bool any = changes || masked || drops;
+  static constexpr bool classifies = ClassifiesTiles<Mask>;
+  template <class T>
+  using OfHead = decltype(score_of_head<T>(std::declval<Own const&>(), 0, 0));
+  /// Scores only grow by what is linear in query and key.
+  template <class T>
+  static constexpr bool plane_alone = !masked && !drops && OnlyAdds<Own> && AddsPlanes<OfHead<T>>;
+  /// Every pair is asked about.
+  template <class T>
+  static constexpr bool by_pairs = masked || drops || (changes && !plane_alone<T>);
 
   Own score;
   Mask mask;
@@ -48,81 +60,128 @@ struct BackwardFunctors {
   BackwardFunctors(Score const& s, Mask const& m, DropoutRule const& d)
       : score(ScoreParts<Score>::own(s)), mask(m), dropout(d) {}
 
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION T changed(T s, ScorePlace const& at) const {
-    if constexpr (changes)
-      return score(s, at.batch, at.head, at.query, at.key);
-    else
-      return s;
+  /// The queries of some heads from `head` on that the mask lets see one of the keys [j, j_end).
+  KOKKOS_FORCEINLINE_FUNCTION void bound_queries([[maybe_unused]] int batch, [[maybe_unused]] int head,
+                                                 [[maybe_unused]] int heads, [[maybe_unused]] int j,
+                                                 [[maybe_unused]] int j_end, [[maybe_unused]] int& begin,
+                                                 [[maybe_unused]] int& end) const {
+    if constexpr (BoundsQueries<Mask>) {
+      mask::Queries some = mask.queries(batch, head, j, j_end);
+      for (int h = 1; h < heads; ++h) {
+        mask::Queries const more = mask.queries(batch, head + h, j, j_end);
+        if (more.begin >= more.end) continue;
+        bool const first = some.begin >= some.end;
+        some.begin = first || more.begin < some.begin ? more.begin : some.begin;
+        some.end = first || more.end > some.end ? more.end : some.end;
+      }
+      begin = some.begin > begin ? some.begin : begin;
+      end = some.end < end ? some.end : end;
+    }
   }
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION T slope(T s, ScorePlace const& at) const {
-    if constexpr (!sloped)
-      return T(1);
-    else if constexpr (HasSlope<Own, T>)
-      return score.slope(s, at.batch, at.head, at.query, at.key);
-    else
-      return Dual<T>(score(Dual<T>(s, T(1)), at.batch, at.head, at.query, at.key)).slope;
+  /// The keys that one of the queries [i, i_end) may see.
+  KOKKOS_FORCEINLINE_FUNCTION void bound_keys([[maybe_unused]] int batch, [[maybe_unused]] int head,
+                                              [[maybe_unused]] int i, [[maybe_unused]] int i_end,
+                                              [[maybe_unused]] int& begin, [[maybe_unused]] int& end) const {
+    if constexpr (BoundsKeys<Mask>) {
+      mask::Keys const some = mask.keys(batch, head, i, i_end);
+      begin = some.begin > begin ? some.begin : begin;
+      end = some.end < end ? some.end : end;
+    }
   }
-  KOKKOS_FORCEINLINE_FUNCTION bool shows([[maybe_unused]] ScorePlace const& at) const {
-    if constexpr (masked)
-      return mask(at.batch, at.head, at.query, at.key);
-    else
-      return true;
-  }
-  /// What a weight, or what arrives for it, is times.
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION T kept(ScorePlace const& at) const {
-    PhiloxCounter const words = dropout.words(at.batch, at.head, at.query, at.key);
-    int const k = at.key / 8 % 4;
-    std::uint32_t const word = k < 2 ? (k == 0 ? words[0] : words[1]) : (k == 2 ? words[2] : words[3]);
-    return dropout.drops(word, at.key % 2 != 0) ? T(0) : static_cast<T>(dropout.factor);
+  /// The mask leaves every pair of a tile of so many queries and keys, of those before `queries` and `keys`.
+  KOKKOS_FORCEINLINE_FUNCTION bool shows_all(Plane plane, int query, int queries, int tile_queries, int key, int keys,
+                                             int tile_keys) const {
+    int const i_end = query + tile_queries < queries ? query + tile_queries : queries,
+              j_end = key + tile_keys < keys ? key + tile_keys : keys;
+    return mask.tile(static_cast<int>(plane.outer), static_cast<int>(plane.inner), query, i_end, key, j_end) ==
+           mask::Tile::full;
   }
 };
 
-/// Where an element of a tile lies, and whether there is such a pair and no range hides it.
-struct PlacedScore : ScorePlace {
-  bool exists;
+/// Weights of the pairs of one head by its functors, and what arrives for its scores.
+template <class Functors, class Compute>
+struct HeadWeights {
+  using Own = typename Functors::Own;
+  using OfHead = typename Functors::template OfHead<Compute>;
+  static constexpr Compute log2_e = Compute(1.44269504088896340736);
+  static constexpr Compute hidden = -Kokkos::Experimental::infinity_v<Compute>;
 
-  KOKKOS_FORCEINLINE_FUNCTION PlacedScore(BackwardSight const& sight, Plane plane, int i, int j)
-      : ScorePlace{static_cast<int>(plane.outer), static_cast<int>(plane.inner), i, j},
-        exists(i < sight.queries && sight.sees(i, j)) {}
+  Functors const& functors;
+  int batch, head;
+  Compute scale, factor;  // of products of Q and K; of weights that are kept
+  OfHead of_head;
+
+  KOKKOS_FORCEINLINE_FUNCTION HeadWeights(Functors const& f, Plane plane, Compute scores)
+      : functors(f),
+        batch(static_cast<int>(plane.outer)),
+        head(static_cast<int>(plane.inner)),
+        scale(scores),
+        factor(static_cast<Compute>(f.dropout.factor)),
+        of_head(score_of_head<Compute>(f.score, batch, head)) {}
+
+  /// The weight of a pair, after dropout. Its product of Q and K, of which -inf says that it is hidden and else the
+  /// last bit whether dropout keeps it (DropsTile), becomes the weight before that, times what the score changes by
+  /// with the product, with the same bit. `Asks`: the mask whether it shows the pair.
+  template <class Math, bool Asks>
+  KOKKOS_FORCEINLINE_FUNCTION Compute weigh(Compute& x, Compute lse, int i, int j) const {
+    bool const kept = marked(x);
+    bool shown = x != hidden;
+    if constexpr (Asks && Functors::masked) shown = functors.mask(batch, head, i, j) && shown;
+    Dual<Compute> const s = changed(x * scale, i, j);
+    Compute const exponential = Math::exp2(s.value * log2_e - lse), weight = shown ? exponential : Compute(0);
+    x = OnlyAdds<Own> ? weight : weight * s.slope;
+    if constexpr (!Functors::drops) {
+      x = weight == Compute(0) ? Compute(0) : x;
+      return weight;
+    }
+    x = weight == Compute(0) ? Compute(0) : with_mark(x, kept);
+    return kept ? weight * factor : Compute(0);
+  }
+  /// What arrives for a pair's score, of what weigh() left and what arrives for its weight. Of a weight that is 0
+  /// anything may have come.
+  KOKKOS_FORCEINLINE_FUNCTION Compute arrived(Compute left, Compute of_weight, Compute delta) const {
+    if constexpr (Functors::drops) of_weight = marked(left) ? of_weight * factor : Compute(0);
+    return left == Compute(0) ? Compute(0) : left * (of_weight - delta);
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION Dual<Compute> changed(Compute s, int i, int j) const {
+    if constexpr (!Functors::changes)
+      return {s, Compute(1)};
+    else if constexpr (OnlyAdds<Own>)
+      return {of_head(s, i, j), Compute(1)};
+    else if constexpr (GivesDuals<OfHead, Compute>)
+      return of_head.with_slope(s, i, j);
+    else if constexpr (HasSlope<Own, Compute>)
+      return {of_head(s, i, j), functors.score.slope(s, batch, head, i, j)};
+    else
+      return functors.score(Dual<Compute>(s, Compute(1)), batch, head, i, j);
+  }
 };
 
-/// Products of Q and K become exponents of 2 and, where that is not 1 throughout, `slopes` what scores change by with
-/// them. `place(row, column)` is a PlacedScore.
-template <class Functors, class Math, class Compute, class Scores, class Slopes, class Place>
-KOKKOS_FORCEINLINE_FUNCTION void change_scores(Math& math, Functors const& f, Compute scale, Scores& s,
-                                               [[maybe_unused]] Slopes& slopes, Place const& place) {
+/// What dropout keeps of a tile of one head's pairs, whose rows are queries or, `Transposed`, keys.
+template <bool Transposed>
+struct DropsTile {
+  static constexpr bool words_for_rows = Transposed;
+  DropoutRule const& rule;
+  int batch, head, query, key;
+
+  /// Four words for eight keys of 32, see DropoutRule.
+  KOKKOS_FORCEINLINE_FUNCTION PhiloxCounter words(int r, int c) const {
+    return rule.words(batch, head, query + (Transposed ? c : r), key + (Transposed ? r : c));
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool flag(std::uint32_t word, bool odd) const { return !rule.drops(word, odd); }
+};
+
+/// scores = exponents of 2 of products of Q and K that a plane is added to; `at` has what is added per row and column.
+template <class Math, class Accumulator, class Compute>
+KOKKOS_FORCEINLINE_FUNCTION void add_exponents(Math& math, Accumulator& s, Compute scale, score::Plane<Compute> at) {
   constexpr Compute log2_e = Compute(1.44269504088896340736);
-  if constexpr (Functors::sloped) {
-    math.copy(s, slopes);
-    math.for_each(slopes, [&](Compute& x, int r, int c) {
-      PlacedScore const at = place(r, c);
-      x = at.exists ? f.slope(x * scale, at) : Compute(0);
-    });
-  }
-  math.for_each(s, [&](Compute& x, int r, int c) {
-    PlacedScore const at = place(r, c);
-    x = (at.exists ? f.changed(x * scale, at) : Compute(0)) * log2_e;
-  });
-}
-/// Weights of pairs that do not count become 0.
-template <class Functors, class Math, class Scores, class Place>
-KOKKOS_FORCEINLINE_FUNCTION void hide_pairs(Math& math, Functors const& f, Scores& s, Place const& place) {
-  math.for_each(s, [&](auto& x, int r, int c) {
-    PlacedScore const at = place(r, c);
-    if (!at.exists || !f.shows(at)) x = 0;
-  });
-}
-/// Dropout, of weights and of what arrives for them.
-template <class Functors, class Math, class Scores, class Place>
-KOKKOS_FORCEINLINE_FUNCTION void drop_pairs(Math& math, Functors const& f, Scores& s, Place const& place) {
-  math.for_each(
-      s, [&](auto& x, int r, int c) { x *= f.template kept<std::remove_reference_t<decltype(x)>>(place(r, c)); });
+  at.at *= log2_e, at.per_query *= log2_e, at.per_key *= log2_e;
+  add_plane(math, s, scale * log2_e, at);
 }
 
-/// A fragment that is needed only where there are functors.
+/// A fragment that not every kernel needs.
 template <bool Needed, class Fragment>
 struct FragmentIf : Fragment {
   template <class Math>

@@ -22,6 +22,11 @@ template <class M>
 concept BoundsKeys = requires(M const& mask) {
   { mask.keys(0, 0, 0, 1) } -> std::same_as<mask::Keys>;
 };
+/// A mask that says which queries may see some of a few keys.
+template <class M>
+concept BoundsQueries = requires(M const& mask) {
+  { mask.queries(0, 0, 0, 1) } -> std::same_as<mask::Queries>;
+};
 template <class M>
 inline constexpr bool has_table = false;
 template <class M>
