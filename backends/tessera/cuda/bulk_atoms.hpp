@@ -12,7 +12,7 @@
 #include <tessera/cuda/lines.hpp>
 #include <tessera/cuda/mma.hpp>
 #include <tessera/cuda/rounding.hpp>
-#include <tessera/marks.hpp>
+#include <tessera/flags.hpp>
 
 // Hopper's atoms (sm_90a): tiles in swizzled shared memory filled by the bulk copy engine, warpgroup products,
 // accumulators in the registers of one to three consumer warpgroups: 64 rows each, the same 64 rows and half of the
@@ -156,6 +156,13 @@ struct Atoms : Sizes {
     static constexpr int steps = K * static_cast<int>(sizeof(Element)) / 32;  // of the tensor cores along K
     std::uint32_t r[steps][4];
     __device__ __forceinline__ explicit Rounded(Math&) {}
+  };
+
+  /// Flags of a thread's elements of an (M, N) accumulator, a bit each.
+  template <int M, int N, class F>
+  struct Flags {
+    static_assert(Accumulator<M, N>::blocks == 1 && Accumulator<M, N>::by_rows && N % 64 == 0);
+    std::uint32_t bits[N / 64];
   };
 
   /// What the consumers share of rounded (M, N) accumulators: in two boxes of each one's stage for the store in turns,
@@ -484,50 +491,11 @@ struct Atoms : Sizes {
           f(acc.r[0][block * 16 + i], block < words.ahead ? words.r[block * 8 + i / 2] : own[i / 2], i % 2 != 0);
       }
     }
-    /// f.flag() of each element, by f.words(): four words for eight columns, or rows, of 32, which are those that a
-    /// thread has, or two of them of which it has two. mark() says it in the elements' last bits.
-    template <int M, int N>
-    struct Flags {
-      std::uint32_t bits[N / 64];
-    };
     template <int M, int N, class F>
-    __device__ __forceinline__ Flags<M, N> flags(F const& f) const {
-      static_assert(Accumulator<M, N>::blocks == 1 && Accumulator<M, N>::by_rows && N % 64 == 0);
-      Flags<M, N> all{};
+    __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {
 #pragma unroll
-      for (int part = 0; part < N / 64; ++part) {
-        std::uint32_t bits = 0;
-        auto const set = [&](int i, std::uint32_t word, int place) {
-          bits |= static_cast<std::uint32_t>(f.flag(word, place % 2 != 0)) << i;
-        };
-        if constexpr (F::words_for_rows) {
-          int const upper = row<M, N>(0), lower = row<M, N>(2);
-#pragma unroll
-          for (int i = 0; i < 16; ++i) {
-            int const at = i / 2 * 4 + i % 2;
-            auto const four = f.words(upper, col<M, N>(part * 32 + at));
-            set(at, word_of(four, upper), upper);
-            set(at + 2, word_of(four, lower), lower);
-          }
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            int const first = i / 2 * 16 + i % 2 * 2;
-            auto const four = f.words(row<M, N>(first), col<M, N>(part * 32 + first));
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-#pragma unroll
-              for (int odd = 0; odd < 2; ++odd) set(first + k * 4 + odd, four[k], odd);
-          }
-        }
-        all.bits[part] = bits;
-      }
-      return all;
-    }
-    template <int M, int N>
-    __device__ __forceinline__ void mark(Accumulator<M, N>& acc, Flags<M, N> const& flags) const {
-#pragma unroll
-      for (int i = 0; i < N / 2; ++i) acc.r[0][i] = with_mark(acc.r[0][i], (flags.bits[i / 32] >> i % 32 & 1) != 0);
+      for (int part = 0; part < N / 64; ++part)
+        flags.bits[part] = F::words_for_rows ? flags_of_rows<M, N>(f, part * 32) : flags_of_columns<M, N>(f, part * 32);
     }
     /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
     template <int M, int N>
@@ -652,13 +620,33 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < P / 2; ++i) to.r[0][Col / 2 + i] = to.r[0][Col / 2 + i] * rows.v[i % 4 / 2] + from.r[0][i];
     }
-    /// f(element, its row's value, row, column)
-    template <int M, int N, class F>
+    /// f(element, its row's value, row, column, flag)
+    template <int M, int N, class Flags, class F>
     __device__ __forceinline__ void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows,
-                                                    F const& f) const {
+                                                    Flags const& flags, F const& f) const {
       static_assert(Accumulator<M, N>::blocks == 1);
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2], row<M, N>(i), col<M, N>(i));
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2], row<M, N>(i), col<M, N>(i), flag_of(flags, i));
+    }
+    /// f(element of one, element of the other, its column's value, flag). Columns are read as in round_each().
+    template <int M, int N, class Flags, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    Compute const (&cols)[N], Flags flags, F const& f) const {
+      separate(flags);
+#pragma unroll
+      for (int i = 0; i < N / 2; i += 2) {
+        float2 const values = *reinterpret_cast<float2 const*>(cols + thread % 4 * 2 + i / 4 * 8);
+        f(acc.r[0][i], other.r[0][i], values.x, flag_of(flags, i));
+        f(acc.r[0][i + 1], other.r[0][i + 1], values.y, flag_of(flags, i + 1));
+      }
+    }
+    /// f(element of one, element of the other, its row's value, flag)
+    template <int M, int N, class Flags, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    RowValues<M> const& rows, Flags flags, F const& f) const {
+      separate(flags);
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], other.r[0][i], rows.v[i % 4 / 2], flag_of(flags, i));
     }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
@@ -757,18 +745,32 @@ struct Atoms : Sizes {
         for (int i = 0; i < K / 4; ++i) to.r[i / 4][i % 4] = packed_pair<Element>(x[i * 2], x[i * 2 + 1]);
       }
     }
-    /// to = what f(element, its column's value, row, column) returns, which may change the element. Beside f there are
-    /// no registers for all columns' values.
+    template <int M, int K>
+    __device__ __forceinline__ void round(Accumulator<M, K> const& from, NoFlags, Rounded<M, K>& to) const {
+      round(from, to);
+    }
+    /// Those whose flag is not set as 0.
     template <int M, int K, class F>
-    __device__ __forceinline__ void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Rounded<M, K>& to,
-                                               F const& f) const {
+    __device__ __forceinline__ void round(Accumulator<M, K> const& from, Flags<M, K, F> const& flags,
+                                          Rounded<M, K>& to) const {
+      static_assert(sizeof(Element) == 2);
+#pragma unroll
+      for (int i = 0; i < K / 4; ++i)
+        to.r[i / 4][i % 4] = packed_pair<Element>(flag_of(flags, i * 2) ? from.r[0][i * 2] : Compute(0),
+                                                  flag_of(flags, i * 2 + 1) ? from.r[0][i * 2 + 1] : Compute(0));
+    }
+    /// to = what f(element, its column's value, row, column, flag) returns, which may change the element. Beside f
+    /// there are no registers for all columns' values.
+    template <int M, int K, class Flags, class F>
+    __device__ __forceinline__ void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Flags const& flags,
+                                               Rounded<M, K>& to, F const& f) const {
       static_assert(Accumulator<M, K>::blocks == 1 && sizeof(Element) == 2);
 #pragma unroll
       for (int i = 0; i < K / 4; ++i) {
-        int const at = i * 2;
+        int const at = i * 2, r = row<M, K>(at), c = col<M, K>(at);
         float2 const values = *reinterpret_cast<float2 const*>(cols + thread % 4 * 2 + i / 2 * 8);
-        Compute const x = f(from.r[0][at], values.x, row<M, K>(at), col<M, K>(at)),
-                      y = f(from.r[0][at + 1], values.y, row<M, K>(at), col<M, K>(at + 1));
+        Compute const x = f(from.r[0][at], values.x, r, c, flag_of(flags, at)),
+                      y = f(from.r[0][at + 1], values.y, r, c + 1, flag_of(flags, at + 1));
         to.r[i / 4][i % 4] = packed_pair<Element>(x, y);
       }
     }
@@ -851,6 +853,50 @@ struct Atoms : Sizes {
     }
 
    private:
+    template <int M, int N, class F>
+    __device__ __forceinline__ static bool flag_of(Flags<M, N, F> const& flags, int i) {
+      return (flags.bits[i / 32] >> i % 32 & 1) != 0;
+    }
+    __device__ __forceinline__ static bool flag_of(NoFlags, int) { return true; }
+    /// From here on the compiler looks at bits anew. Else it keeps what it has taken apart before, a register each.
+    template <int M, int N, class F>
+    __device__ __forceinline__ static void separate(Flags<M, N, F>& flags) {
+      ptx::pin(flags.bits);
+    }
+    __device__ __forceinline__ static void separate(NoFlags) {}
+    /// Of 32 elements from `first` on, words being for rows. Neighbours of a column are in lanes 4 apart and have words
+    /// in common: either finds those of every other column, for both.
+    template <int M, int N, class F>
+    __device__ __forceinline__ std::uint32_t flags_of_rows(F const& f, int first) const {
+      int const upper = row<M, N>(0), lower = row<M, N>(2);
+      bool const odd = upper % 2 != 0;
+      std::uint32_t of_even = 0, of_odd = 0;
+#pragma unroll
+      for (int i = 0; i < 32; i += 4) {
+        auto const four = f.words(upper, col<M, N>(first + i) + odd);
+        std::uint32_t const words[2] = {word_of(four, upper), word_of(four, lower)};
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          of_even |= std::uint32_t(f.flag(words[h], false)) << (i + 2 * h);
+          of_odd |= std::uint32_t(f.flag(words[h], true)) << (i + 2 * h);
+        }
+      }
+      std::uint32_t const own = odd ? of_odd << 1 : of_even, others = odd ? of_even << 1 : of_odd;
+      return own | __shfl_xor_sync(~0u, others, 4);
+    }
+    /// The same, words being for columns: a thread has both neighbours, in all words.
+    template <int M, int N, class F>
+    __device__ __forceinline__ std::uint32_t flags_of_columns(F const& f, int first) const {
+      std::uint32_t bits = 0;
+#pragma unroll
+      for (int quarter = 0; quarter < 4; ++quarter) {
+        int const at = quarter / 2 * 16 + quarter % 2 * 2;
+        auto const four = f.words(row<M, N>(at), col<M, N>(first + at));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) bits |= std::uint32_t(f.flag(four[i / 2], i % 2 != 0)) << (at + i / 2 * 4 + i % 2);
+      }
+      return bits;
+    }
     template <int Boxes, int Lines>
     __device__ __forceinline__ void clear_lines(unsigned char (&boxes)[Boxes][Lines][line_bytes], int first) const {
       constexpr int packs = line_bytes / static_cast<int>(sizeof(uint4));

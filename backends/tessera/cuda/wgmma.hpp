@@ -25,6 +25,11 @@ __device__ __forceinline__ void pin(int (&d)[N]) {
 #pragma unroll
   for (int& x : d) asm volatile("" : "+r"(x)::"memory");
 }
+template <int N>
+__device__ __forceinline__ void pin(unsigned (&d)[N]) {
+#pragma unroll
+  for (unsigned& x : d) asm volatile("" : "+r"(x));
+}
 
 /// Whatever is in the registers is not needed: before a product that writes them and yet names them as read.
 template <int N>

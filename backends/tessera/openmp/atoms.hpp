@@ -147,6 +147,8 @@ struct Atoms : Sizes {
     explicit RowValues(Math&, T start = {}) { std::fill(v, v + M, start); }
   };
 
+  template <int M, int N, class F>
+  using Flags = F;
   template <int M, int K>
   struct Rounded {
     using Tile = Left<M, K>;
@@ -378,14 +380,9 @@ struct Atoms : Sizes {
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       on_panels<elements_with<F>>(acc, rows.v, f);
     }
-    /// f.flag() of each element, by f.words(): mark() says it in the elements' last bits.
-    template <int, int, class F>
-    F flags(F const& f) const {
-      return f;
-    }
-    template <int M, int N, class F>
-    void mark(Accumulator<M, N>& acc, F const& flags) const {
-      for_each(acc, [&](Compute& x, int r, int c) { x = with_mark(x, flag_at(flags, r, c)); });
+    template <class F>
+    void find_flags(F const& f, F& flags) const {
+      flags = f;
     }
     /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
     template <int N>
@@ -398,10 +395,26 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) f(row[c], cols[col + c]);
       });
     }
-    template <int M, int N, class F>
-    void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
+    template <int M, int N, class Flags, class F>
+    void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, Flags const& flags, F const& f) const {
       each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int c = 0; c < n; ++c) f(row[c], rows.v[i], i, col + c);
+        for (int c = 0; c < n; ++c) f(row[c], rows.v[i], i, col + c, flag_at(flags, i, col + c));
+      });
+    }
+    template <int M, int N, class Flags, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, Compute const (&cols)[N],
+                         Flags const& flags, F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
+        for (int c = 0; c < n; ++c) f(row[c], others[c], cols[col + c], flag_at(flags, i, col + c));
+      });
+    }
+    template <int M, int N, class Flags, class F>
+    void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, RowValues<M> const& rows,
+                         Flags const& flags, F const& f) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
+        Compute const* const others = other.v[col / NR][i];
+        for (int c = 0; c < n; ++c) f(row[c], others[c], rows.v[i], flag_at(flags, i, col + c));
       });
     }
     template <int M, int N, class F>
@@ -460,9 +473,14 @@ struct Atoms : Sizes {
     void round(Accumulator<M, K>& from, Rounded<M, K>& to) const {
       round_by(from, to, [](Compute& x, int, int) { return x; });
     }
-    template <int M, int K, class F>
-    void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Rounded<M, K>& to, F const& f) const {
-      round_by(from, to, [&](Compute& x, int r, int c) { return f(x, cols[c], r, c); });
+    template <int M, int K, class Flags>
+    void round(Accumulator<M, K>& from, Flags const& flags, Rounded<M, K>& to) const {
+      round_by(from, to, [&](Compute& x, int r, int c) { return flag_at(flags, r, c) ? x : Compute(0); });
+    }
+    template <int M, int K, class Flags, class F>
+    void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Flags const& flags, Rounded<M, K>& to,
+                    F const& f) const {
+      round_by(from, to, [&](Compute& x, int r, int c) { return f(x, cols[c], r, c, flag_at(flags, r, c)); });
     }
 
     template <int M, int N>

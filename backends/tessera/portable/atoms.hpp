@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include <tessera/atoms.hpp>
+#include <tessera/flags.hpp>
 #include <tessera/launch.hpp>
-#include <tessera/marks.hpp>
 #include <tessera/unroll.hpp>
 
 // Plain loops over team scratch and registers: valid on any Kokkos backend and the reference for every other.
@@ -211,6 +211,10 @@ struct Atoms : Sizes {
     }
   };
 
+  /// Of the elements of an (M, N) tile, see flags.hpp.
+  template <int M, int N, class F>
+  using Flags = F;
+
   /// An accumulator on its way to be a left factor: shared by the team, since a product reads whole rows.
   template <int M, int K>
   struct Rounded {
@@ -350,14 +354,9 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], rows.v[i]); });
     }
-    /// f.flag() of each element, by f.words(): mark() says it in the elements' last bits.
-    template <int, int, class F>
-    KOKKOS_FUNCTION F flags(F const& f) const {
-      return f;
-    }
-    template <int M, int N, class F>
-    KOKKOS_FUNCTION void mark(Accumulator<M, N>& acc, F const& flags) const {
-      for_each(acc, [&](Compute& x, int r, int c) { x = with_mark(x, flag_at(flags, r, c)); });
+    template <class F>
+    KOKKOS_FUNCTION void find_flags(F const& f, F& flags) const {
+      flags = f;
     }
     /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
     template <int N>
@@ -369,11 +368,26 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], cols[col(j)]); });
     }
-    /// f(element, its row's value, row, column)
-    template <int M, int N, class F>
-    KOKKOS_FUNCTION void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
+    /// f(element, its row's value, row, column, flag)
+    template <int M, int N, class Flags, class F>
+    KOKKOS_FUNCTION void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, Flags const& flags,
+                                         F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
-          [&](int i, int j) { f(acc.v[i][j], rows.v[i], row(i), col(j)); });
+          [&](int i, int j) { f(acc.v[i][j], rows.v[i], row(i), col(j), flag_at(flags, row(i), col(j))); });
+    }
+    /// f(element of one, element of the other, its column's value, flag)
+    template <int M, int N, class Flags, class F>
+    KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                         Compute const (&cols)[N], Flags const& flags, F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { f(acc.v[i][j], other.v[i][j], cols[col(j)], flag_at(flags, row(i), col(j))); });
+    }
+    /// f(element of one, element of the other, its row's value, flag)
+    template <int M, int N, class Flags, class F>
+    KOKKOS_FUNCTION void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                         RowValues<M> const& rows, Flags const& flags, F const& f) const {
+      unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
+          [&](int i, int j) { f(acc.v[i][j], other.v[i][j], rows.v[i], flag_at(flags, row(i), col(j))); });
     }
     /// f(element of one, element of the other, its column's value)
     template <int M, int N, class F>
@@ -444,13 +458,23 @@ struct Atoms : Sizes {
           [&](int i, int j) { to.tile->at(row(i), col(j)) = from.v[i][j]; });
       team.team_barrier();
     }
-    /// to = what f(element, its column's value, row, column) returns, which may change the element
-    template <int M, int K, class F>
-    KOKKOS_FUNCTION void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Rounded<M, K>& to,
-                                    F const& f) const {
+    /// Those whose flag is not set as 0.
+    template <int M, int K, class Flags>
+    KOKKOS_FUNCTION void round(Accumulator<M, K> const& from, Flags const& flags, Rounded<M, K>& to) const {
       team.team_barrier();
-      unrolled<Accumulator<M, K>::rows, Accumulator<M, K>::cols>(
-          [&](int i, int j) { to.tile->at(row(i), col(j)) = f(from.v[i][j], cols[col(j)], row(i), col(j)); });
+      unrolled<Accumulator<M, K>::rows, Accumulator<M, K>::cols>([&](int i, int j) {
+        to.tile->at(row(i), col(j)) = flag_at(flags, row(i), col(j)) ? from.v[i][j] : Compute(0);
+      });
+      team.team_barrier();
+    }
+    /// to = what f(element, its column's value, row, column, flag) returns, which may change the element
+    template <int M, int K, class Flags, class F>
+    KOKKOS_FUNCTION void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Flags const& flags,
+                                    Rounded<M, K>& to, F const& f) const {
+      team.team_barrier();
+      unrolled<Accumulator<M, K>::rows, Accumulator<M, K>::cols>([&](int i, int j) {
+        to.tile->at(row(i), col(j)) = f(from.v[i][j], cols[col(j)], row(i), col(j), flag_at(flags, row(i), col(j)));
+      });
       team.team_barrier();
     }
 

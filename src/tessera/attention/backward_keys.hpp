@@ -63,6 +63,8 @@ struct AttentionKeyGradients {
   using Scores = typename Atoms::template Accumulator<BN, BM>;    // (BN,BM)
   using Gradients = typename Atoms::template Accumulator<BN, D>;  // (BN,D)
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
+  using Drops = DropsTile<true>;
+  using Kept = std::conditional_t<Functors::drops, typename Atoms::template Flags<BN, BM, Drops>, NoFlags>;
   using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
@@ -73,6 +75,7 @@ struct AttentionKeyGradients {
   BackwardRows<Compute> rows;
   BackwardShape<Compute> shape;
   Functors functors;
+  Compute kept_factor;  // that dropout keeps weights with
 
   AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
                         Score const& score = {}, Mask const& mask = {})
@@ -85,7 +88,8 @@ struct AttentionKeyGradients {
         dq(dq_sums),
         rows(r),
         shape(p.forward),
-        functors(score, mask, p.forward.dropout) {}
+        functors(score, mask, p.forward.dropout),
+        kept_factor(static_cast<Compute>(p.forward.dropout.factor)) {}
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
   KOKKOS_FUNCTION int key_tiles() const { return (shape.keys + BN - 1) / BN; }
@@ -167,6 +171,10 @@ struct AttentionKeyGradients {
       ks.release();
       Compute const scale = shape.scale;
       if constexpr (of_keys) math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
+      if constexpr (of_values && Functors::drops) {
+        Compute const kept = kept_factor;
+        math.for_each(work.dv, [kept](Compute& x, int, int) { x *= kept; });
+      }
     }
     if constexpr (of_values) math.store(work.dv, dv, Plane{t.batch, t.head}, t.key, 0);
     if constexpr (of_keys) math.store(work.dk, dk, Plane{t.batch, t.head}, t.key, 0);
@@ -178,6 +186,7 @@ struct AttentionKeyGradients {
     FragmentIf<of_keys, Gradients> dk;
     FragmentIf<of_values, Gradients> dv;
     Weights p, ds;
+    Kept kept;
     FragmentIf<adds_queries, QuerySums> dq;
 
     template <class Math>
@@ -212,17 +221,16 @@ struct AttentionKeyGradients {
   /// Weights, and what arrives for them, of the products in work.s.
   template <class Math, class SO>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
+    draw(math, t, step, work);
     step.to = &os.acquire();
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
-    auto const kept = draw(math, t, step);
     math.template wait_for<of_keys ? 1 : 0>(work.s);
-    if constexpr (Functors::drops) math.mark(work.s, kept);
     Compute const(&all_lse)[BM] = numbers(*step.from, rows.lse, step);
     if constexpr (by_pairs) {
       weigh_pairs(math, t, step, all_lse, work);
     } else {
       auto const& lse = math.columns(all_lse);
-      Compute factor = shape.exponent_scale();
+      Compute factor = shape.exponent_scale;
       if constexpr (Functors::changes) {
         auto const plane = head_weights(step).of_head.plane(step.query, t.key);
         add_exponents(math, work.s, shape.scale, {plane.at, plane.per_key, plane.per_query});
@@ -231,7 +239,7 @@ struct AttentionKeyGradients {
       math.for_each_with_column(work.s, lse,
                                 [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
       if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s);
-      if constexpr (of_values) math.round(work.s, work.p);
+      if constexpr (of_values) math.round(work.s, work.kept, work.p);
     }
     if constexpr (of_keys) math.template wait_for<0>(work.dp);
     if constexpr (!of_values) os.release();
@@ -254,17 +262,18 @@ struct AttentionKeyGradients {
   /// dS of what arrives for weights.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
-    auto const& delta = math.columns(numbers(*step.to, rows.delta, step));
-    if constexpr (by_pairs) {
+    Compute const(&all_delta)[BM] = numbers(*step.to, rows.delta, step);
+    if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(step);
-      math.for_each_of_two(work.dp, work.s, delta,
-                           [&](Compute& x, Compute left, Compute column) { x = weights.arrived(left, x, column); });
+      math.for_each_of_two(
+          work.dp, work.s, all_delta, work.kept,
+          [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
     } else {
-      math.for_each_of_two(work.dp, work.s, delta,
-                           [](Compute& x, Compute weight, Compute column) { x = weight * (x - column); });
-      if (hides(t, step))  // of keys that do not count anything may have come
-        hide(math, shape.sight_of(t.keys), t.key, step.query, work.dp);
+      math.for_each_of_two(work.dp, work.s, math.columns(all_delta),
+                           [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
     }
+    if (hides(t, step))  // of keys that do not count anything may have come
+      hide(math, shape.sight_of(t.keys), t.key, step.query, work.dp);
     math.round(work.dp, work.ds);
   }
   /// All products but the `Pending` newest are done.
@@ -278,16 +287,15 @@ struct AttentionKeyGradients {
     if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Step const& step) const {
-    return {functors, step.plane, shape.scale};
+    return {functors, step.plane, shape.scale, shape.exponent_scale, kept_factor};
   }
   /// What dropout keeps, found while the scores are multiplied.
   template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, Tile const& t, Step const& step) const {
+  KOKKOS_FORCEINLINE_FUNCTION void draw(Math& math, Tile const& t, Step const& step, Work& work) const {
     if constexpr (Functors::drops)
-      return math.template flags<BN, BM>(DropsTile<true>{functors.dropout, static_cast<int>(step.plane.outer),
-                                                         static_cast<int>(step.plane.inner), step.query, t.key});
-    else
-      return KeepsAll{};
+      math.find_flags(Drops{&functors.dropout, static_cast<int>(step.plane.outer), static_cast<int>(step.plane.inner),
+                            step.query, t.key},
+                      work.kept);
   }
   /// By the functors, one pair after the other. The last query and key stand for those behind them.
   template <class Math>
@@ -296,11 +304,12 @@ struct AttentionKeyGradients {
     auto const weights = head_weights(step);
     int const last_query = shape.queries - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
-      math.round_each(work.s, lse, work.p, [&](Compute& x, Compute column, int r, int c) TESSERA_INLINE_LAMBDA {
-        int const i = step.query + c, j = t.key + r;
-        return weights.template weigh<Math, Asks>(x, column, i < last_query ? i : last_query,
-                                                  j < last_key ? j : last_key);
-      });
+      math.round_each(work.s, lse, work.kept, work.p,
+                      [&](Compute& x, Compute column, int r, int c, bool kept) TESSERA_INLINE_LAMBDA {
+                        int const i = step.query + c, j = t.key + r;
+                        return weights.template weigh<Math, Asks>(x, column, i < last_query ? i : last_query,
+                                                                  j < last_key ? j : last_key, kept);
+                      });
     };
     if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s, weights.hidden);
     if constexpr (Functors::classifies)

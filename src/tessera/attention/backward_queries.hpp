@@ -41,6 +41,8 @@ struct AttentionQueryGradients {
   using Scores = typename Atoms::template Accumulator<BM, BN>;    // (BM,BN)
   using Gradients = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Weights = typename Atoms::template Rounded<BM, BN>;       // (BM,BN)
+  using Drops = DropsTile<false>;
+  using Kept = std::conditional_t<Functors::drops, typename Atoms::template Flags<BM, BN, Drops>, NoFlags>;
   using RowValues = typename Atoms::template RowValues<BM>;
   using Inputs = Streams<QueryStage, KeyStage, ValueStage>;
   using Held = Fragments<Scores, Scores, Gradients, Weights>;
@@ -50,6 +52,7 @@ struct AttentionQueryGradients {
   BackwardRows<Compute> rows;
   BackwardShape<Compute> shape;
   Functors functors;
+  Compute kept_factor;  // that dropout keeps weights with
 
   AttentionQueryGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Score const& score = {},
                           Mask const& mask = {})
@@ -60,7 +63,8 @@ struct AttentionQueryGradients {
         dq(Atoms::template target<Gradients>(p.dq)),
         rows(r),
         shape(p.forward),
-        functors(score, mask, p.forward.dropout) {}
+        functors(score, mask, p.forward.dropout),
+        kept_factor(static_cast<Compute>(p.forward.dropout.factor)) {}
 
   KOKKOS_FUNCTION int query_tiles() const { return (shape.queries + BM - 1) / BM; }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * shape.heads * query_tiles(); }
@@ -137,6 +141,7 @@ struct AttentionQueryGradients {
     Scores s, dp;  // products, then weights; what arrives for weights, then for scores
     Gradients dq;
     Weights ds;
+    Kept kept;
     RowValues lse, delta;
 
     template <class Math>
@@ -145,7 +150,7 @@ struct AttentionQueryGradients {
   };
 
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Tile const& t) const {
-    return {functors, Plane{t.batch, t.head}, shape.scale};
+    return {functors, Plane{t.batch, t.head}, shape.scale, shape.exponent_scale, kept_factor};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, int j) const {
     return !shape.sight_of(t.keys).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN);
@@ -155,13 +160,12 @@ struct AttentionQueryGradients {
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
                                          Work& work) const {
     math.multiply(own.d_o, vs.acquire().v, work.dp, false);
-    auto const kept = draw(math, t, j);
+    draw(math, t, j, work);
     math.template wait_for<1>(work.s);
-    if constexpr (Functors::drops) math.mark(work.s, kept);
     if constexpr (by_pairs) {
       weigh_pairs(math, t, j, work);
     } else {
-      Compute factor = shape.exponent_scale();
+      Compute factor = shape.exponent_scale;
       if constexpr (Functors::changes) {
         add_exponents(math, work.s, shape.scale, head_weights(t).of_head.plane(t.query, key(t, j)));
         factor = 1;
@@ -173,11 +177,9 @@ struct AttentionQueryGradients {
   }
   /// What dropout keeps, found while the scores are multiplied.
   template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, Tile const& t, int j) const {
+  KOKKOS_FORCEINLINE_FUNCTION void draw(Math& math, Tile const& t, int j, Work& work) const {
     if constexpr (Functors::drops)
-      return math.template flags<BM, BN>(DropsTile<false>{functors.dropout, t.batch, t.head, t.query, key(t, j)});
-    else
-      return KeepsAll{};
+      math.find_flags(Drops{&functors.dropout, t.batch, t.head, t.query, key(t, j)}, work.kept);
   }
   /// By the functors, one pair after the other. The last query and key stand for those behind them.
   template <class Math>
@@ -185,11 +187,12 @@ struct AttentionQueryGradients {
     auto const weights = head_weights(t);
     int const first_key = key(t, j), last_query = shape.queries - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
-      math.for_each_placed(work.s, work.lse, [&](Compute& x, Compute lse, int r, int c) TESSERA_INLINE_LAMBDA {
-        int const query = t.query + r, at = first_key + c;
-        weights.template weigh<Math, Asks>(x, lse, query < last_query ? query : last_query,
-                                           at < last_key ? at : last_key);
-      });
+      math.for_each_placed(work.s, work.lse, NoFlags{},
+                           [&](Compute& x, Compute lse, int r, int c, bool) TESSERA_INLINE_LAMBDA {
+                             int const query = t.query + r, at = first_key + c;
+                             weights.template weigh<Math, Asks>(x, lse, query < last_query ? query : last_query,
+                                                                at < last_key ? at : last_key, true);
+                           });
     };
     if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, first_key, work.s, weights.hidden);
     if constexpr (Functors::classifies)
@@ -201,15 +204,16 @@ struct AttentionQueryGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
     int const key = this->key(t, j);
-    if constexpr (by_pairs) {
+    if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(t);
-      math.for_each_of_two(work.dp, work.s, work.delta,
-                           [&](Compute& x, Compute left, Compute delta) { x = weights.arrived(left, x, delta); });
+      math.for_each_of_two(
+          work.dp, work.s, work.delta, work.kept,
+          [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
     } else {
       math.for_each_of_two(work.dp, work.s, work.delta,
                            [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
-      if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, key, work.dp);
     }
+    if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, key, work.dp);
     if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
       if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
     math.round(work.dp, work.ds);

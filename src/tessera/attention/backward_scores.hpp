@@ -8,7 +8,7 @@
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/score_of_head.hpp>
 #include <tessera/dual.hpp>
-#include <tessera/marks.hpp>
+#include <tessera/flags.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
 #include <tessera/unroll.hpp>
@@ -48,10 +48,10 @@ struct BackwardFunctors {
   using OfHead = decltype(score_of_head<T>(std::declval<Own const&>(), 0, 0));
   /// Scores only grow by what is linear in query and key.
   template <class T>
-  static constexpr bool plane_alone = !masked && !drops && OnlyAdds<Own> && AddsPlanes<OfHead<T>>;
+  static constexpr bool plane_alone = !masked && OnlyAdds<Own> && AddsPlanes<OfHead<T>>;
   /// Every pair is asked about.
   template <class T>
-  static constexpr bool by_pairs = masked || drops || (changes && !plane_alone<T>);
+  static constexpr bool by_pairs = masked || (changes && !plane_alone<T>);
 
   Own score;
   Mask mask;
@@ -108,47 +108,51 @@ struct HeadWeights {
 
   Functors const& functors;
   int batch, head;
-  Compute scale, factor;  // of products of Q and K; of weights that are kept
+  Compute scale, exponent_scale, factor;  // of products of Q and K, two; of weights that are kept
   OfHead of_head;
 
-  KOKKOS_FORCEINLINE_FUNCTION HeadWeights(Functors const& f, Plane plane, Compute scores)
+  KOKKOS_FORCEINLINE_FUNCTION HeadWeights(Functors const& f, Plane plane, Compute scores, Compute exponents,
+                                          Compute weights)
       : functors(f),
         batch(static_cast<int>(plane.outer)),
         head(static_cast<int>(plane.inner)),
         scale(scores),
-        factor(static_cast<Compute>(f.dropout.factor)),
+        exponent_scale(exponents),
+        factor(weights),
         of_head(score_of_head<Compute>(f.score, batch, head)) {}
 
-  /// The weight of a pair, after dropout. Its product of Q and K, of which -inf says that it is hidden and else the
-  /// last bit whether dropout keeps it (DropsTile), becomes the weight before that, times what the score changes by
-  /// with the product, with the same bit. `Asks`: the mask whether it shows the pair.
+  /// The weight of a pair, but for the factor that dropout keeps it with. Its product of Q and K, of which -inf says
+  /// that it is hidden, becomes the weight before dropout, times what the score changes by with the product. `Asks`:
+  /// the mask whether it shows the pair.
   template <class Math, bool Asks>
-  KOKKOS_FORCEINLINE_FUNCTION Compute weigh(Compute& x, Compute lse, int i, int j) const {
-    bool const kept = marked(x);
-    bool shown = x != hidden;
+  KOKKOS_FORCEINLINE_FUNCTION Compute weigh(Compute& x, Compute lse, int i, int j, bool kept) const {
+    bool shown = !Functors::changes || x != hidden;  // else its exponential is 0
     if constexpr (Asks && Functors::masked) shown = functors.mask(batch, head, i, j) && shown;
-    Dual<Compute> const s = changed(x * scale, i, j);
-    Compute const exponential = Math::exp2(s.value * log2_e - lse), weight = shown ? exponential : Compute(0);
-    x = OnlyAdds<Own> ? weight : weight * s.slope;
-    if constexpr (!Functors::drops) {
-      x = weight == Compute(0) ? Compute(0) : x;
-      return weight;
-    }
-    x = weight == Compute(0) ? Compute(0) : with_mark(x, kept);
-    return kept ? weight * factor : Compute(0);
+    Dual<Compute> const s = changed(x, i, j);
+    Compute const exponential = Math::exp2(s.value - lse), weight = shown ? exponential : Compute(0);
+    x = OnlyAdds<Own> || weight == Compute(0) ? weight : weight * s.slope;
+    return kept ? weight : Compute(0);
   }
-  /// What arrives for a pair's score, of what weigh() left and what arrives for its weight. Of a weight that is 0
+  /// What arrives for a pair's score, of what weigh() left and what arrives for its weight. Of one that a functor hides
   /// anything may have come.
-  KOKKOS_FORCEINLINE_FUNCTION Compute arrived(Compute left, Compute of_weight, Compute delta) const {
-    if constexpr (Functors::drops) of_weight = marked(left) ? of_weight * factor : Compute(0);
-    return left == Compute(0) ? Compute(0) : left * (of_weight - delta);
+  KOKKOS_FORCEINLINE_FUNCTION Compute arrived(Compute left, Compute of_weight, Compute delta, bool kept) const {
+    if constexpr (Functors::drops) of_weight = kept ? of_weight * factor : Compute(0);
+    bool const hidden_by_functor = (Functors::masked || Functors::changes) && left == Compute(0);
+    return hidden_by_functor ? Compute(0) : left * (of_weight - delta);
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION Dual<Compute> changed(Compute s, int i, int j) const {
-    if constexpr (!Functors::changes)
-      return {s, Compute(1)};
-    else if constexpr (OnlyAdds<Own>)
+  /// The exponent of 2, and what the score changes by.
+  KOKKOS_FORCEINLINE_FUNCTION Dual<Compute> changed(Compute product, int i, int j) const {
+    if constexpr (Functors::changes) {
+      Dual<Compute> const s = score(product * scale, i, j);
+      return {s.value * log2_e, s.slope};
+    } else {
+      return {product * exponent_scale, Compute(1)};
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Dual<Compute> score(Compute s, int i, int j) const {
+    if constexpr (OnlyAdds<Own>)
       return {of_head(s, i, j), Compute(1)};
     else if constexpr (GivesDuals<OfHead, Compute>)
       return of_head.with_slope(s, i, j);
@@ -163,14 +167,14 @@ struct HeadWeights {
 template <bool Transposed>
 struct DropsTile {
   static constexpr bool words_for_rows = Transposed;
-  DropoutRule const& rule;
+  DropoutRule const* rule;
   int batch, head, query, key;
 
   /// Four words for eight keys of 32, see DropoutRule.
   KOKKOS_FORCEINLINE_FUNCTION PhiloxCounter words(int r, int c) const {
-    return rule.words(batch, head, query + (Transposed ? c : r), key + (Transposed ? r : c));
+    return rule->words(batch, head, query + (Transposed ? c : r), key + (Transposed ? r : c));
   }
-  KOKKOS_FORCEINLINE_FUNCTION bool flag(std::uint32_t word, bool odd) const { return !rule.drops(word, odd); }
+  KOKKOS_FORCEINLINE_FUNCTION bool flag(std::uint32_t word, bool odd) const { return !rule->drops(word, odd); }
 };
 
 /// scores = exponents of 2 of products of Q and K that a plane is added to; `at` has what is added per row and column.

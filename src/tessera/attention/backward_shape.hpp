@@ -19,8 +19,8 @@ struct BackwardShape {
   int left, right;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  Compute scale;
-  bool grows;  // earlier keys are seen by more queries, later queries see more keys
+  Compute scale, exponent_scale;  // from products of Q and K to scores, and to exponents of 2
+  bool grows;                     // earlier keys are seen by more queries, later queries see more keys
 
   explicit BackwardShape(AttentionProblem const& p)
       : batches(static_cast<int>(p.q.outer)),
@@ -33,6 +33,7 @@ struct BackwardShape {
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
         scale(static_cast<Compute>(p.scale)),
+        exponent_scale(scale * Compute(1.44269504088896340736)),
         grows(p.grows()) {}
 
   KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight(int batch) const {
@@ -47,8 +48,6 @@ struct BackwardShape {
   KOKKOS_FORCEINLINE_FUNCTION BackwardSight sight_of(int count) const {
     return {left, right, count - queries, queries, count};
   }
-  /// From products of Q and K to exponents of 2.
-  KOKKOS_FORCEINLINE_FUNCTION Compute exponent_scale() const { return scale * Compute(1.44269504088896340736); }
 };
 
 /// Tile t of planes with `rows` tiles each: the longest first, a few planes at a time so that what their tiles share
