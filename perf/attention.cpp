@@ -17,6 +17,7 @@
 #include <tessera/attention.hpp>
 #include "attention/functors.hpp"
 #include "support/attention_shape.hpp"
+#include "support/documents.hpp"
 #include "support/plain.hpp"
 #include "support/program.hpp"
 
@@ -63,21 +64,14 @@ struct Sight {
   }
 
  private:
-  static std::int64_t triangle(std::int64_t side) { return side * (side + 1) / 2; }
   void take_window(std::int64_t keys, std::int64_t length) {
     window = keys;
-    pairs = triangle(length) - (length > keys ? triangle(length - keys) : 0);
+    pairs = window_pairs(length, keys);
   }
-  /// Of 512 to 4096 tokens in turn, 16384 together.
   void take_documents(bool by_starts, std::int64_t length) {
     packed = by_starts;
-    starts = {0};
-    for (int i = 0; starts.back() < length; ++i) {
-      constexpr int lengths[] = {512, 1024, 4096, 2048, 1024, 3584, 1024, 3072};
-      std::int64_t const tokens = std::min<std::int64_t>(lengths[i % 8], length - starts.back());
-      pairs += triangle(tokens);
-      starts.push_back(starts.back() + static_cast<int>(tokens));
-    }
+    starts = document_starts(length);
+    pairs = document_pairs(starts);
   }
 };
 

@@ -2,75 +2,103 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Gradients of attention: attention_bwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
-// Variants: full, causal, and the same with sums of dQ in a fixed order: full_deterministic, causal_deterministic.
-// FLOP/s count 2.5 times the forward's operations.
+// Variants: full, causal, either with sums of dQ in a fixed order (full_deterministic) or with dropout of a tenth of
+// the weights (full_dropout); causal ones with a window of keys (window1024), over documents, with scores (alibi,
+// softcap). FLOP/s count 2.5 times the forward's operations, of visible pairs.
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include <tessera/attention_backward.hpp>
+#include "attention_backward/operands.hpp"
 #include "support/attention_shape.hpp"
+#include "support/documents.hpp"
 #include "support/plain.hpp"
 #include "support/program.hpp"
 
 namespace tessera::perf {
 namespace {
 
-template <class Exec, class T>
-Implementation backward_on(Exec const& exec, model::AttentionShape const& s, bool causal, bool deterministic) {
-  auto const of_queries = [&](int seed) {
-    return random_view<Tensor4<Exec, T>>(exec, seed, s.batch, s.query_heads, s.query_length, s.head_size);
-  };
-  auto const of_keys = [&](int seed) {
-    return random_view<Tensor4<Exec, T>>(exec, seed, s.batch, s.kv_heads, s.kv_length, s.head_size);
-  };
-  auto const q = of_queries(1), d_o = of_queries(4), o = of_queries(5), dq = of_queries(6);
-  auto const k = of_keys(2), v = of_keys(3), dk = of_keys(7), dv = of_keys(8);
-  Kokkos::View<float***, Kokkos::LayoutRight, typename Exec::memory_space> const lse("LSE", s.batch, s.query_heads,
-                                                                                     s.query_length);
+struct BackwardVariant {
   AttentionBackwardOptions options;
-  options.forward.causal = causal;
-  options.deterministic = deterministic;
-  AttentionOptions forward{.causal = causal};
-  forward.lse = lse;
-  attention(exec, o, q, k, v, forward);
-  Vector<Exec, char> const workspace(
-      "workspace", attention_backward_workspace_size(exec, dq, dk, dv, q, k, v, o, lse, d_o, options));
-  options.workspace = workspace.data();
-  options.workspace_bytes = workspace.size();
-  return {"tessera",
-          [=] {
-            static_cast<void>(workspace);
-            attention_backward(exec, dq, dk, dv, q, k, v, o, lse, d_o, options);
-          },
-          tessera::to_string(attention_backward_plan(exec, dq, dk, dv, q, k, v, o, lse, d_o, options))};
+  std::vector<int> starts;  // of documents
+  std::string score;
+  std::int64_t pairs = 0;  // of one head, where they are not those of all or of causal attention
+
+  BackwardVariant(std::string const& name, model::AttentionShape const& s) {
+    std::string const base = name.substr(0, name.find('_')), rest = name.substr(base.size());
+    options.forward.causal = base != "full";
+    options.deterministic = rest == "_deterministic";
+    if (rest == "_dropout") options.forward.dropout = {.p = 0.1, .seed = 1};
+    bool known = (base == "full" || base == "causal") && (rest.empty() || options.deterministic || rest == "_dropout");
+    if (rest.empty() && (base == "alibi" || base == "softcap")) {
+      score = base;
+      known = true;
+    } else if (rest.empty() && s.batch == 1 && s.query_length == s.kv_length && base == "documents") {
+      starts = document_starts(s.kv_length);
+      pairs = document_pairs(starts);
+      known = true;
+    } else if (rest.empty() && s.query_length == s.kv_length && base.rfind("window", 0) == 0) {
+      std::int64_t const keys = std::stoll(base.substr(6));
+      options.forward.window_left = keys - 1;
+      pairs = window_pairs(s.kv_length, keys);
+      known = true;
+    }
+    if (!known)
+      throw std::invalid_argument(
+          "--variant=" + name +
+          ": full, causal, and these with _deterministic or _dropout, alibi, softcap, and of as "
+          "many queries as keys window and its keys, or of one batch entry documents");
+  }
+};
+
+template <class Exec, class T>
+Implementation run_variant(Exec const& exec, model::AttentionShape const& shape, BackwardVariant const& variant) {
+  BackwardOperands<Exec, T> const x(exec, shape);
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    if (!variant.score.empty()) return backward_with_score(exec, x, variant.score);
+    if (!variant.starts.empty()) return backward_over_documents(exec, x, variant.starts);
+  }
+  return backward_of(exec, x, variant.options);
 }
 
 template <class Exec, class T>
 Case backward_case(Session<Exec>& session, std::string const& type, std::string const& variant,
                    std::string const& size) {
   model::AttentionShape const shape = parse_shape(size);
-  bool const causal = variant.rfind("causal", 0) == 0, deterministic = variant.ends_with("_deterministic");
-  if (variant != std::string(causal ? "causal" : "full") + (deterministic ? "_deterministic" : ""))
-    throw std::invalid_argument("--variant=" + variant + ": full, causal, full_deterministic, causal_deterministic");
+  BackwardVariant const made(variant, shape);
+  if (!std::is_same_v<T, bf16_t> && (!made.score.empty() || !made.starts.empty()))
+    throw std::invalid_argument("--variant=" + variant + " is for bf16");
   Case c{"attention_bwd", type, variant, to_string(shape)};
-  c.work = model::attention_backward_work(shape, causal, sizeof(T));
+  c.work = model::attention_backward_work(shape, made.options.forward.causal, sizeof(T));
+  if (made.pairs > 0)
+    c.work.flops =
+        10.0 * static_cast<double>(shape.batch * shape.query_heads * shape.head_size) * static_cast<double>(made.pairs);
   c.arithmetic = model::type_from_string(c.type);
   c.counts_flops = true;
   c.implementations = {"tessera"};
-  c.prepare = [&session, shape, causal, deterministic] {
-    return std::vector<Implementation>{backward_on<Exec, T>(session.exec(), shape, causal, deterministic)};
+  c.prepare = [&session, shape, made] {
+    return std::vector<Implementation>{run_variant<Exec, T>(session.exec(), shape, made)};
   };
   return c;
+}
+
+/// What is measured when nothing is asked for.
+std::vector<std::string> default_variants(bool all) {
+  if (!all) return {"full", "causal"};
+  return {"full",         "causal",         "full_deterministic", "causal_deterministic",
+          "full_dropout", "causal_dropout", "window1024",         "documents",
+          "alibi",        "softcap"};
 }
 
 struct AttentionBackward {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
+    bool const chosen = !session.arguments().sizes.empty();
+    auto const sizes = session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published_attention_sizes({64, 128, 256}));
+    std::vector<std::string> const further = chosen ? sizes : std::vector<std::string>{"Hq16Sq16384D128"};
     for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16"}))
-      for (std::string const& variant : session.variants({"full", "causal"}))
-        for (std::string const& size :
-             session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published_attention_sizes({64, 128, 256})))
+      for (std::string const& variant : session.variants(default_variants(!chosen && !Session<Exec>::on_host)))
+        for (std::string const& size : variant == "full" || variant == "causal" ? sizes : further)
           with_type<float, bf16_t, fp16_t>(
               type, [&]<class T>() { session.add(backward_case<Exec, T>(session, type, variant, size)); });
   }

@@ -219,6 +219,42 @@ def scored_attention_cases(cuda):
                prepare)
 
 
+def flex_gradient_cases(cuda):
+    """Gradients by FlexAttention of what PyTorch's other kernels do not do, causal throughout; the forward has run."""
+    if not cuda:
+        return
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    heads, length, d, width = 16, 16384, 128, 1024
+    documents = (512, 1024, 4096, 2048, 1024, 3584, 1024, 3072)
+    triangle = lambda n: n * (n + 1) / 2
+    ids = lambda: torch.arange(len(documents), device="cuda").repeat_interleave(torch.tensor(documents, device="cuda"))
+
+    def same():
+        of = ids()
+        return lambda b, h, i, j: (i >= j) & (of[i] == of[j])
+
+    def alibi():
+        slopes = random(heads, torch.float32)
+        return lambda s, b, h, i, j: s + slopes[h] * (j - i)
+    before = lambda: lambda b, h, i, j: i >= j
+    near = lambda: lambda b, h, i, j: (i >= j) & (i - j < width)
+    none = lambda: None
+    table = [("window1024", triangle(length) - triangle(length - width), near, none),
+             ("documents", sum(triangle(n) for n in documents), same, none),
+             ("alibi", length * length / 2, before, alibi),
+             ("softcap", length * length / 2, before, lambda: lambda s, b, h, i, j: 50 * torch.tanh(s / 50))]
+    for variant, visible, mask, functor in table:
+        def prepare(mask=mask, functor=functor):
+            q, k, v = (random(1, heads, length, d, torch.bfloat16).requires_grad_() for _ in range(3))
+            blocks = create_block_mask(mask(), None, None, length, length, device="cuda")
+            torch._dynamo.reset()
+            o = torch.compile(flex_attention)(q, k, v, score_mod=functor(), block_mask=blocks)
+            d_o = random(1, heads, length, d, torch.bfloat16)
+            return lambda: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
+        shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
+        yield f"attention_bwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 10.0 * heads * visible * d}, prepare
+
+
 def row_cases(cuda):
     def sin2_cos2(x, w, b, r): return torch.sin(x) ** 2 + torch.cos(x) ** 2
     def gelu_bias(x, w, b, r): return F.gelu(x + b)
@@ -324,10 +360,10 @@ def main():
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
     parser.add_argument("--only",
-                        default="gemm,gemm_grouped,attention_fwd,attention_bwd,masked_attention,scored_attention,rows,"
-                                "row_gradients",
-                        help="gemm, gemm_grouped, attention_fwd, attention_bwd, masked_attention, scored_attention, rows, "
-                             "row_gradients")
+                        default="gemm,gemm_grouped,attention_fwd,attention_bwd,flex_gradients,masked_attention,"
+                                "scored_attention,rows,row_gradients",
+                        help="gemm, gemm_grouped, attention_fwd, attention_bwd, flex_gradients, masked_attention, "
+                             "scored_attention, rows, row_gradients")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -340,7 +376,7 @@ def main():
                "torch_threads": torch.get_num_threads()}
     benchmarks = []
     families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases,
-                "attention_bwd": attention_gradient_cases,
+                "attention_bwd": attention_gradient_cases, "flex_gradients": flex_gradient_cases,
                 "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases,
                 "rows": row_cases, "row_gradients": row_gradient_cases}
     for family in arguments.only.split(","):

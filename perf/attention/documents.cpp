@@ -1,25 +1,11 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "support/documents.hpp"
 #include <tessera/attention.hpp>
 #include <tessera/compiled_spaces.hpp>
 #include "attention/functors.hpp"
 
 namespace tessera::perf {
-namespace {
-
-/// Which document a token is of, (1, token).
-template <class Exec>
-Kokkos::View<int**, Kokkos::LayoutRight, typename Exec::memory_space> document_ids(std::vector<int> const& starts) {
-  Kokkos::View<int**, Kokkos::LayoutRight, typename Exec::memory_space> ids("ids", 1, starts.back());
-  auto const host = Kokkos::create_mirror_view(ids);
-  for (std::size_t d = 0; d + 1 < starts.size(); ++d)
-    for (int token = starts[d]; token < starts[d + 1]; ++token) host(0, token) = static_cast<int>(d);
-  Kokkos::deep_copy(ids, host);
-  return ids;
-}
-
-}  // namespace
-
 template <class Exec, class Operand>
 Implementation attention_over_documents(Exec const& exec, Operand const& q, Operand const& k, Operand const& v,
                                         Operand const& o, std::vector<int> const& starts) {

@@ -224,10 +224,11 @@ struct AttentionKeyGradients {
     draw(math, t, step, work);
     step.to = &os.acquire();
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
+    bool const asks = asks_mask(t, step);
     math.template wait_for<of_keys ? 1 : 0>(work.s);
     Compute const(&all_lse)[BM] = numbers(*step.from, rows.lse, step);
     if constexpr (by_pairs) {
-      weigh_pairs(math, t, step, all_lse, work);
+      weigh_pairs(math, t, step, all_lse, asks, work);
     } else {
       auto const& lse = math.columns(all_lse);
       Compute factor = shape.exponent_scale;
@@ -297,10 +298,17 @@ struct AttentionKeyGradients {
                             step.query, t.key},
                       work.kept);
   }
+  /// Whether the mask must be asked about pairs. What it reads to tell is on its way while the scores are multiplied.
+  KOKKOS_FORCEINLINE_FUNCTION bool asks_mask([[maybe_unused]] Tile const& t, [[maybe_unused]] Step const& step) const {
+    if constexpr (Functors::classifies)
+      return !functors.shows_all(step.plane, step.query, shape.queries, BM, t.key, t.keys, BN);
+    else
+      return true;
+  }
   /// By the functors, one pair after the other. The last query and key stand for those behind them.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, Step const& step, Compute const (&lse)[BM],
-                                               Work& work) const {
+                                               [[maybe_unused]] bool asks, Work& work) const {
     auto const weights = head_weights(step);
     int const last_query = shape.queries - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
@@ -313,8 +321,7 @@ struct AttentionKeyGradients {
     };
     if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s, weights.hidden);
     if constexpr (Functors::classifies)
-      if (functors.shows_all(step.plane, step.query, last_query + 1, BM, t.key, last_key + 1, BN))
-        return weigh(std::false_type{});
+      if (!asks) return weigh(std::false_type{});
     weigh(std::true_type{});
   }
   template <class Math>

@@ -159,11 +159,12 @@ struct AttentionQueryGradients {
   template <class Math, class SV>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
                                          Work& work) const {
-    math.multiply(own.d_o, vs.acquire().v, work.dp, false);
     draw(math, t, j, work);
+    math.multiply(own.d_o, vs.acquire().v, work.dp, false);
+    bool const asks = asks_mask(t, j);
     math.template wait_for<1>(work.s);
     if constexpr (by_pairs) {
-      weigh_pairs(math, t, j, work);
+      weigh_pairs(math, t, j, asks, work);
     } else {
       Compute factor = shape.exponent_scale;
       if constexpr (Functors::changes) {
@@ -181,9 +182,17 @@ struct AttentionQueryGradients {
     if constexpr (Functors::drops)
       math.find_flags(Drops{&functors.dropout, t.batch, t.head, t.query, key(t, j)}, work.kept);
   }
+  /// Whether the mask must be asked about pairs. What it reads to tell is on its way while the scores are multiplied.
+  KOKKOS_FORCEINLINE_FUNCTION bool asks_mask([[maybe_unused]] Tile const& t, [[maybe_unused]] int j) const {
+    if constexpr (Functors::classifies)
+      return !functors.shows_all(Plane{t.batch, t.head}, t.query, shape.queries, BM, key(t, j), t.keys, BN);
+    else
+      return true;
+  }
   /// By the functors, one pair after the other. The last query and key stand for those behind them.
   template <class Math>
-  KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, int j, Work& work) const {
+  KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, int j, [[maybe_unused]] bool asks,
+                                               Work& work) const {
     auto const weights = head_weights(t);
     int const first_key = key(t, j), last_query = shape.queries - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
@@ -196,8 +205,7 @@ struct AttentionQueryGradients {
     };
     if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, first_key, work.s, weights.hidden);
     if constexpr (Functors::classifies)
-      if (functors.shows_all(Plane{t.batch, t.head}, t.query, last_query + 1, BM, first_key, last_key + 1, BN))
-        return weigh(std::false_type{});
+      if (!asks) return weigh(std::false_type{});
     weigh(std::true_type{});
   }
   /// dQ of step j, still under way.
