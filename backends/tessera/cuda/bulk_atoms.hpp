@@ -158,7 +158,7 @@ struct Atoms : Sizes {
     __device__ __forceinline__ explicit Rounded(Math&) {}
   };
 
-  /// Flags of a thread's elements of an (M, N) accumulator, a bit each.
+  /// Flags of a thread's elements of an (M, N) accumulator, a bit each. Tiles begin at multiples of 32.
   template <int M, int N, class F>
   struct Flags {
     static_assert(Accumulator<M, N>::blocks == 1 && Accumulator<M, N>::by_rows && N % 64 == 0);

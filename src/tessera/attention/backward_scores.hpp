@@ -174,6 +174,7 @@ struct DropsTile {
   KOKKOS_FORCEINLINE_FUNCTION PhiloxCounter words(int r, int c) const {
     return rule->words(batch, head, query + (Transposed ? c : r), key + (Transposed ? r : c));
   }
+  KOKKOS_FORCEINLINE_FUNCTION int place(int r, int c) const { return key + (Transposed ? r : c); }
   KOKKOS_FORCEINLINE_FUNCTION bool flag(std::uint32_t word, bool odd) const { return !rule->drops(word, odd); }
 };
 
