@@ -18,7 +18,8 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t word_of(Words const& four, int place) 
   int const k = place / 8 % 4;
   return k < 2 ? (k == 0 ? four[0] : four[1]) : (k == 2 ? four[2] : four[3]);
 }
-/// f.flag() of the element in (row, column), by the words there. f.place() is its own row or column among all there are.
+/// f.flag() of the element in (row, column), by the words there. f.place() is its own row or column among all there
+/// are.
 template <class F>
 KOKKOS_FORCEINLINE_FUNCTION bool flag_at(F const& f, int row, int col) {
   int const place = f.place(row, col);
