@@ -60,6 +60,7 @@ bool multiplies_words(Scalar a, Scalar b) {
 template <class Exec, class Compute_, class Sizes, class Element = Compute_>
 struct Atoms : Sizes {
   using Compute = Compute_;
+  using Factor = Element;
   using Space = Exec;
   static constexpr bool by_words = !std::is_same_v<Element, Compute>;
   static constexpr int MR = by_words ? word_panel : panel_rows, NR = by_words ? word_panel : panel_cols<Compute>;
@@ -350,6 +351,16 @@ struct Atoms : Sizes {
       acc.cols = N;
       std::fill_n(&acc.v[0][0][0], panels(N, NR) * panels(M, MR) * MR * NR, Compute(0));
     }
+    /// acc = the sum of neighbouring planes of Compute, contiguous along their columns, in their order.
+    template <int M, int N>
+    void sum_of_planes(Source const& m, std::int64_t first, int planes, std::int64_t row, std::int64_t col,
+                       Accumulator<M, N>& acc) const {
+      clear(acc);
+      acc.rows = static_cast<int>(std::min<std::int64_t>(M, m.rows - row));
+      acc.cols = static_cast<int>(std::min<std::int64_t>(N, m.cols - col));
+      Compute const* const from = static_cast<Compute const*>(m.data) + m.offset({0, first}, row, col);
+      on_panels<add_planes>(acc, Planes{from, m.row_stride, m.inner_stride, planes});
+    }
     template <int M, int N, class F>
     void for_each(Accumulator<M, N>& acc, F const& f) const {
       on_panels<elements<F>>(acc, f);
@@ -494,6 +505,19 @@ struct Atoms : Sizes {
       static auto const run = for_vector_units<F>();
       for (int j = 0; j * NR < acc.cols; ++j)
         run(PanelPart{&acc.v[j][0][0], acc.rows, j * NR, std::min(NR, acc.cols - j * NR)}, more...);
+    }
+    struct Planes {
+      Compute const* from;
+      std::int64_t row_stride, plane_stride;
+      int count;
+    };
+    static void add_planes(PanelPart p, Planes const& planes) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute* const sums = p.first + i * NR;
+        Compute const* row = planes.from + i * planes.row_stride + p.col;
+        for (int plane = 0; plane < planes.count; ++plane, row += planes.plane_stride)
+          for (int c = 0; c < p.n; ++c) sums[c] += row[c];
+      }
     }
     template <class F>
     static void elements(PanelPart p, F const& f) {
