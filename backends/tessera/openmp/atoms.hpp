@@ -130,6 +130,29 @@ struct Atoms : Sizes {
     return *kernel;
   }
 
+  /// The lines of rows of a matrix.
+  static LinesAhead lines_of(Compute const* from, std::int64_t stride, int rows, int length) {
+    constexpr int line = 64, size = static_cast<int>(sizeof(Compute));
+    auto const* const first = reinterpret_cast<char const*>(from);
+    auto const into = static_cast<int>(reinterpret_cast<std::uintptr_t>(first) % line);
+    return {first, stride * size, std::max(rows, 0), (into + length * size + line - 1) / line};
+  }
+  /// Those of part `part` of `parts` of a panel that the micro-kernel reads from the matrix, if there is that panel.
+  template <class P>
+  static LinesAhead lines_of_panel(P const& a, int width, int panel, int part, int parts) {
+    if (a.matrix == nullptr || panel * width >= a.rows) return {};
+    Compute const* const from = a.matrix + panel * width * a.row_stride;
+    bool const across = a.row_stride == 1;
+    int const rows = std::min(width, a.rows - panel * width), n = across ? a.k : rows;
+    int const first = n * part / parts;
+    std::int64_t const stride = across ? a.k_stride : a.row_stride;
+    return lines_of(from + first * stride, stride, n * (part + 1) / parts - first, across ? rows : a.k);
+  }
+  static void fetch(LinesAhead const& ahead) {
+    for (int r = 0; r < ahead.rows; ++r)
+      for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
+  }
+
   struct Math;
 
   template <int M, int N>
@@ -237,6 +260,7 @@ struct Atoms : Sizes {
     }
 
    private:
+    static constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
     static char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
       return static_cast<char const*>(m.data) +
              m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
@@ -251,10 +275,21 @@ struct Atoms : Sizes {
       to.matrix = reads_in_place<Width>(m, to) ? reinterpret_cast<Compute const*>(from) : nullptr;
       to.row_stride = m.row_stride;
       to.k_stride = m.col_stride;
-      if (to.matrix != nullptr) return announce(to);
+      if (to.matrix != nullptr) return fetch(lines_of_panel(to, Width, 0, 0, 1));
       if (m.row_stride == 1 && m.type == scalar_of<Compute>)
         return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
                                                   &to.v[0][0][0], K * Width);
+      if (m.col_stride == 1 && m.type == scalar_of<Compute>) {
+        static PanelTranspose<Compute> const transpose = panel_transpose<Compute>();
+        // Of few rows the next step is on its way while this one is packed and multiplied.
+        std::int64_t const ahead = to.rows <= few_rows && m.cols - col > K ? K : 0;
+        if (transpose != nullptr) {
+          for (int panel = 0; panel * Width < to.rows; ++panel)
+            transpose(reinterpret_cast<Compute const*>(from) + panel * Width * m.row_stride, m.row_stride,
+                      std::min(Width, to.rows - panel * Width), to.k, ahead, &to.v[panel][0][0], Width);
+          return;
+        }
+      }
       // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
       int const together = m.row_stride == 1 ? 16 : K;
       for (int k = 0; k < to.k; k += together)
@@ -262,17 +297,6 @@ struct Atoms : Sizes {
           pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size,
                                      m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
                                      std::min(together, to.k - k), &to.v[panel][k][0]);
-    }
-    /// All lines are on their way before the first is needed.
-    template <int Rows, int K, int Width>
-    static void announce(Panels<Rows, K, Width> const& from) {
-      bool const across = from.row_stride == 1;
-      int const n = across ? from.k : from.rows, length = across ? from.rows : from.k;
-      constexpr int line = 64 / static_cast<int>(sizeof(Compute));
-      for (int i = 0; i < n; ++i) {
-        Compute const* const row = from.matrix + i * (across ? from.k_stride : from.row_stride);
-        for (int e = 0; e < length; e += line) __builtin_prefetch(row + e);
-      }
     }
     /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such
     /// that their lines drive each other out of it: of eight that may lie at the same place of a page, half are used.
@@ -318,6 +342,19 @@ struct Atoms : Sizes {
     template <int M, int N, int K>
     void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
       product(a, b, acc, add);
+    }
+    /// Whether products lie in memory as micro-kernels leave them.
+    static bool multiplies_into(Target const& m) {
+      static bool const can = !by_words && strided_kernel<Compute>() != nullptr;
+      return can && m.type == scalar_of<Compute> && m.col_stride == 1;
+    }
+    /// Without an accumulator: C = a bᵀ, or C += it.
+    template <int M, int N, int K>
+    void multiply_into(Left<M, K> const& a, Right<N, K> const& b, Target const& m, Plane p, std::int64_t row0,
+                       std::int64_t col0, bool add) const {
+      if constexpr (!by_words)
+        product_into(a, b, static_cast<Compute*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0), m.row_stride,
+                     add);
     }
     template <int M, int N, int K>
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
@@ -576,6 +613,39 @@ struct Atoms : Sizes {
       for (int j = 0; j * NR < acc.cols; ++j)
         for (int i = 0; i < acc.rows; ++i) f(acc.v[j][i], i, j * NR, std::min(NR, acc.cols - j * NR));
     }
+    /// Panel i times panel j.
+    template <class A, class B>
+    static StridedProduct<Compute> panel_product(A const& a, B const& b, int i, int j) {
+      StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, nullptr, NR, 0, 0, std::min(a.k, b.k), false};
+      p.rows = std::min(MR, a.rows - i * MR);
+      p.cols = std::min(NR, b.rows - j * NR);
+      if (a.matrix != nullptr) p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
+      if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;
+      return p;
+    }
+    /// The factor with fewer rows stays in the first-level cache, the other one goes by: panel by panel, the next of
+    /// which is fetched meanwhile, and so are the lines that its products will be written to.
+    template <class A, class B>
+    static void product_into(A const& a, B const& b, Compute* c, std::int64_t c_row, bool add) {
+      static StridedKernel<Compute> const strided = strided_kernel<Compute>();
+      int const rows = panels(a.rows, MR), cols = panels(b.rows, NR);
+      bool const left_stays = a.rows <= b.rows;
+      for (int n = 0; n < rows * cols; ++n) {
+        int const i = left_stays ? n % rows : n / cols, j = left_stays ? n / rows : n % cols;
+        StridedProduct<Compute> p = panel_product(a, b, i, j);
+        p.c = c + i * MR * c_row + j * NR;
+        p.c_row = c_row;
+        p.add = add;
+        if (left_stays && j + 1 < cols) {
+          p.factor = lines_of_panel(b, NR, j + 1, i, rows);
+          p.result = lines_of(p.c + NR, c_row, p.rows, std::min(NR, b.rows - (j + 1) * NR));
+        } else if (!left_stays && i + 1 < rows) {
+          p.factor = lines_of_panel(a, MR, i + 1, j, cols);
+          p.result = lines_of(p.c + MR * c_row, c_row, std::min(MR, a.rows - (i + 1) * MR), p.cols);
+        }
+        strided(p);
+      }
+    }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
       acc.rows = a.rows;
@@ -591,17 +661,15 @@ struct Atoms : Sizes {
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
         for (int j = 0; j * NR < b.rows; ++j)
           for (int i = 0; i * MR < a.rows; ++i) {
-            int const rows = std::min(MR, a.rows - i * MR), cols = std::min(NR, b.rows - j * NR);
-            Compute* const c = &acc.v[j][i * MR][0];
-            if (strided == nullptr || (packed && rows == MR && cols == NR)) {
-              micro(&a.v[i][0][0], &b.v[j][0][0], c, k, add);
-            } else {
-              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, NR, rows, cols, k, add};
-              if (a.matrix != nullptr)
-                p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
-              if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;
+            if (i == 0) fetch(lines_of_panel(b, NR, j + 1, 0, 1));
+            if (j == 0) fetch(lines_of_panel(a, MR, i + 1, 0, 1));
+            StridedProduct<Compute> p = panel_product(a, b, i, j);
+            p.c = &acc.v[j][i * MR][0];
+            p.add = add;
+            if (strided == nullptr || (packed && p.rows == MR && p.cols == NR))
+              micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add);
+            else
               strided(p);
-            }
           }
       }
     }
