@@ -276,20 +276,12 @@ struct Atoms : Sizes {
       to.row_stride = m.row_stride;
       to.k_stride = m.col_stride;
       if (to.matrix != nullptr) return fetch(lines_of_panel(to, Width, 0, 0, 1));
+      if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
+        if (static auto const* const packing = panel_packing<Compute>(); packing != nullptr)
+          return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
       if (m.row_stride == 1 && m.type == scalar_of<Compute>)
         return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
                                                   &to.v[0][0][0], K * Width);
-      if (m.col_stride == 1 && m.type == scalar_of<Compute>) {
-        static PanelTranspose<Compute> const transpose = panel_transpose<Compute>();
-        // Of few rows the next step is on its way while this one is packed and multiplied.
-        std::int64_t const ahead = to.rows <= few_rows && m.cols - col > K ? K : 0;
-        if (transpose != nullptr) {
-          for (int panel = 0; panel * Width < to.rows; ++panel)
-            transpose(reinterpret_cast<Compute const*>(from) + panel * Width * m.row_stride, m.row_stride,
-                      std::min(Width, to.rows - panel * Width), to.k, ahead, &to.v[panel][0][0], Width);
-          return;
-        }
-      }
       // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
       int const together = m.row_stride == 1 ? 16 : K;
       for (int k = 0; k < to.k; k += together)
@@ -298,6 +290,23 @@ struct Atoms : Sizes {
                                      m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
                                      std::min(together, to.k - k), &to.v[panel][k][0]);
     }
+    template <int Rows, int K, int Width>
+    static void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, bool more,
+                              Panels<Rows, K, Width>& to) {
+      if (m.row_stride == 1)
+        return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
+      int const count = panels(to.rows, Width);
+      for (int p = 0; p < count; ++p) {
+        // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
+        bool const step = to.rows <= few_rows || p + 1 == count;
+        std::int64_t const ahead = !step                  ? Width * m.row_stride
+                                   : !more                ? 0
+                                   : to.rows <= few_rows ? K
+                                                          : K - p * Width * m.row_stride;
+        packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, to.rows - p * Width), to.k, ahead,
+                      &to.v[p][0][0], Width);
+      }
+    }
     /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such
     /// that their lines drive each other out of it: of eight that may lie at the same place of a page, half are used.
     template <int Width, int Rows, int K>
@@ -305,8 +314,9 @@ struct Atoms : Sizes {
       static bool const can = strided_kernel<Compute>() != nullptr;
       constexpr int short_step = 64, page = 4096, lines_at_a_place = 4;
       bool const across = m.row_stride == 1;  // else along K, in which right factors are packed
-      if (!can || m.type != scalar_of<Compute> || to.k > short_step || !(across || (Width == MR && m.col_stride == 1)))
-        return false;
+      bool const left_along = Width == MR && m.col_stride == 1;
+      int const longest = left_along && !across && m.cols <= K ? K : short_step;
+      if (!can || m.type != scalar_of<Compute> || to.k > longest || !(across || left_along)) return false;
       auto const bytes =
           static_cast<std::uint64_t>((across ? m.col_stride : m.row_stride) * std::int64_t(sizeof(Compute)));
       auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it

@@ -50,15 +50,20 @@ using StridedKernel = void (*)(StridedProduct<T> const&);
 template <class T>
 StridedKernel<T> strided_kernel();
 
-/// Rows that are contiguous along k become a panel: to[c * width + r] = from[r * row_stride + c] for n <= width rows of k
-/// elements, zero for what a panel of `width` rows has beyond. Unless `ahead` is 0, what lies so many elements further in
-/// each row is fetched into the second-level cache meanwhile.
+/// How elements of the type of the sum become panels.
 template <class T>
-using PanelTranspose = void (*)(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to,
-                                int width);
-/// nullptr: no instruction set that runs is better at it than what compilers make of squares of 16 bytes.
+struct PanelPacking {
+  /// Rows that are contiguous along k: to[c * width + r] = from[r * row_stride + c] for n <= width rows of k elements,
+  /// zero for what a panel of `width` rows has beyond. Unless `ahead` is 0, what lies so many elements further is
+  /// fetched meanwhile.
+  void (*along)(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width);
+  /// Any number n of rows that are neighbours: to[r / width * panel + c * width + r % width] = from[c * col_stride + r],
+  /// zero for what the last panel has beyond.
+  void (*across)(T const* from, std::int64_t col_stride, int n, int k, T* to, std::int64_t panel, int width);
+};
+/// nullptr: no instruction set that runs is better at it than what compilers make of vectors of 16 bytes.
 template <class T>
-PanelTranspose<T> panel_transpose();
+PanelPacking<T> const* panel_packing();
 
 /// Panels of narrow elements, for instructions that multiply words of 32 bits: two neighbours along K of 16 bits, or
 /// four of 8, are a dot product. 32 x 32 is what AMX has tiles for; vectors walk it in pieces. A line is 64 bytes of K.

@@ -123,17 +123,28 @@ void transpose_panel(T const* from, std::int64_t row_stride, int n, int k, std::
     }
 }
 
+template <class T>
+void copy_panels(T const* from, std::int64_t col_stride, int n, int k, T* to, std::int64_t panel, int width) {
+  using S = Square<T>;
+  constexpr int ahead = 8;  // columns
+  for (int c = 0; c < k; ++c, from += col_stride, to += width) {
+    T* out = to;
+    for (int r0 = 0; r0 < n; r0 += width, out += panel)
+      for (int r = 0; r < width; r += S::lanes) {
+        int const rows = n - r0 - r < 0 ? 0 : n - r0 - r;
+        if (c + ahead < k) _mm_prefetch(reinterpret_cast<char const*>(from + ahead * col_stride + r0 + r), _MM_HINT_T0);
+        S::store(first<T>(width - r), out + r, S::load(first<T>(rows), from + r0 + r));
+      }
+  }
+}
+
 }  // namespace
 
 namespace tessera::detail::openmp {
 
-void transpose_panel_avx512(float const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, float* to,
-                            int width) {
-  transpose_panel(from, row_stride, n, k, ahead, to, width);
-}
-void transpose_panel_avx512(double const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, double* to,
-                            int width) {
-  transpose_panel(from, row_stride, n, k, ahead, to, width);
-}
+extern PanelPacking<float> const fp32_packing_avx512;
+extern PanelPacking<double> const fp64_packing_avx512;
+PanelPacking<float> const fp32_packing_avx512{transpose_panel<float>, copy_panels<float>};
+PanelPacking<double> const fp64_packing_avx512{transpose_panel<double>, copy_panels<double>};
 
 }  // namespace tessera::detail::openmp
