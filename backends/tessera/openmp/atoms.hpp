@@ -276,8 +276,9 @@ struct Atoms : Sizes {
       to.row_stride = m.row_stride;
       to.k_stride = m.col_stride;
       if (to.matrix != nullptr) return fetch(lines_of_panel(to, Width, 0, 0, 1));
+      static PanelPacking<Compute> const* const packing = panel_packing<Compute>();
       if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
-        if (static auto const* const packing = panel_packing<Compute>(); packing != nullptr)
+        if (packing != nullptr)
           return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
       if (m.row_stride == 1 && m.type == scalar_of<Compute>)
         return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
@@ -291,18 +292,17 @@ struct Atoms : Sizes {
                                      std::min(together, to.k - k), &to.v[panel][k][0]);
     }
     template <int Rows, int K, int Width>
-    static void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, bool more,
-                              Panels<Rows, K, Width>& to) {
-      if (m.row_stride == 1)
-        return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
+    static void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m,
+                              bool more, Panels<Rows, K, Width>& to) {
+      if (m.row_stride == 1) return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
       int const count = panels(to.rows, Width);
       for (int p = 0; p < count; ++p) {
         // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
         bool const step = to.rows <= few_rows || p + 1 == count;
-        std::int64_t const ahead = !step                  ? Width * m.row_stride
-                                   : !more                ? 0
+        std::int64_t const ahead = !step                 ? Width * m.row_stride
+                                   : !more               ? 0
                                    : to.rows <= few_rows ? K
-                                                          : K - p * Width * m.row_stride;
+                                                         : K - p * Width * m.row_stride;
         packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, to.rows - p * Width), to.k, ahead,
                       &to.v[p][0][0], Width);
       }

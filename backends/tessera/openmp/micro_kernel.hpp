@@ -57,8 +57,8 @@ struct PanelPacking {
   /// zero for what a panel of `width` rows has beyond. Unless `ahead` is 0, what lies so many elements further is
   /// fetched meanwhile.
   void (*along)(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width);
-  /// Any number n of rows that are neighbours: to[r / width * panel + c * width + r % width] = from[c * col_stride + r],
-  /// zero for what the last panel has beyond.
+  /// Any number n of rows that are neighbours: to[r / width * panel + c * width + r % width] = from[c * col_stride +
+  /// r], zero for what the last panel has beyond.
   void (*across)(T const* from, std::int64_t col_stride, int n, int k, T* to, std::int64_t panel, int width);
 };
 /// nullptr: no instruction set that runs is better at it than what compilers make of vectors of 16 bytes.

@@ -40,7 +40,8 @@ struct Square<float> {
     }
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {  // quarters of 4, 8 and 16 rows
-      Vector const low01 = _mm512_shuffle_f32x4(r[c], r[c + 4], 0x44), high01 = _mm512_shuffle_f32x4(r[c], r[c + 4], 0xee);
+      Vector const low01 = _mm512_shuffle_f32x4(r[c], r[c + 4], 0x44),
+                   high01 = _mm512_shuffle_f32x4(r[c], r[c + 4], 0xee);
       Vector const low23 = _mm512_shuffle_f32x4(r[c + 8], r[c + 12], 0x44),
                    high23 = _mm512_shuffle_f32x4(r[c + 8], r[c + 12], 0xee);
       t[c] = _mm512_shuffle_f32x4(low01, low23, 0x88);
@@ -70,7 +71,8 @@ struct Square<double> {
     }
 #pragma GCC unroll 2
     for (int c = 0; c < 2; ++c) {
-      Vector const low01 = _mm512_shuffle_f64x2(t[c], t[c + 2], 0x44), high01 = _mm512_shuffle_f64x2(t[c], t[c + 2], 0xee);
+      Vector const low01 = _mm512_shuffle_f64x2(t[c], t[c + 2], 0x44),
+                   high01 = _mm512_shuffle_f64x2(t[c], t[c + 2], 0xee);
       Vector const low23 = _mm512_shuffle_f64x2(t[c + 4], t[c + 6], 0x44),
                    high23 = _mm512_shuffle_f64x2(t[c + 4], t[c + 6], 0xee);
       r[c] = _mm512_shuffle_f64x2(low01, low23, 0x88);

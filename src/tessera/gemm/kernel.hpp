@@ -233,10 +233,9 @@ bool gemm_follows(typename Atoms::Source const& source) {
 
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
-/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K; where teams cannot, the sums
-/// of slices are planes of C of their own. Or the teams of a cluster work on neighbouring tiles and may load what they
-/// both need together. With BlockScales, what a block of K gives is
-/// multiplied by its scales before it is added.
+/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K; where teams cannot, the
+/// sums of slices are planes of C of their own. Or the teams of a cluster work on neighbouring tiles and may load what
+/// they both need together. With BlockScales, what a block of K gives is multiplied by its scales before it is added.
 template <class Atoms, class Epilogue, class Scales = Unscaled>
 struct GemmKernel : GemmTile<Atoms> {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
@@ -328,7 +327,7 @@ struct GemmKernel : GemmTile<Atoms> {
   double operations() const { return flops; }
   /// Where a slice begins; every slice has a step.
   KOKKOS_FUNCTION int share(int slice) const { return slice * mainloop / a_tile; }
-  int slice_begin(int slice) const { return static_cast<int>(std::int64_t(slice) * mainloop / slices); }
+  KOKKOS_FUNCTION int slice_begin(int slice) const { return static_cast<int>(std::int64_t(slice) * mainloop / slices); }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
   std::int64_t teams(int concurrency) const {

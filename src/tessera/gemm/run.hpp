@@ -16,8 +16,7 @@ void run_gemm_slices(Exec const& exec, GemmProblem const& p, GemmPlan const& pla
   using Compute = typename Atoms::Compute;
   GemmProblem slices{p.a, p.b, p.c};
   GemmKernel<Atoms, epilogue::Identity> kernel(slices, {}, plan.slices, {}, {}, tile);
-  kernel.c = Atoms::template target<typename decltype(kernel)::Accumulator>(
-      gemm_slice_sums<Compute>(p, plan.slices));
+  kernel.c = Atoms::template target<typename decltype(kernel)::Accumulator>(gemm_slice_sums<Compute>(p, plan.slices));
   kernel.finish.c = kernel.c;
   run_tiles<Atoms>("tessera::gemm", exec, kernel);
   using SumAtoms = RegisterAtoms<Exec, Compute, GemmSliceSumSizes<Compute>>;

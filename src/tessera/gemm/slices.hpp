@@ -9,8 +9,8 @@
 #include <tessera/gemm/kernel.hpp>
 #include <tessera/machine.hpp>
 
-// A long K on the cores of a CPU: slices of it are products of their own, whose sums lie in the caller's workspace until
-// a second kernel adds them.
+// A long K on the cores of a CPU: slices of it are products of their own, whose sums lie in the caller's workspace
+// until a second kernel adds them.
 namespace tessera::detail {
 
 inline std::int64_t gemm_tiles(GemmProblem const& p, std::int64_t bm, std::int64_t bn) {
