@@ -53,6 +53,15 @@ KOKKOS_FORCEINLINE_FUNCTION void stream(void* to, void const* from, std::size_t 
 #endif
 }
 
+/// The memory is asked for `bytes` from there on, which may lie outside of any array.
+KOKKOS_FORCEINLINE_FUNCTION void fetch_ahead(void const* from, std::size_t bytes) {
+#if defined(__x86_64__) && !defined(__CUDACC__)
+  for (std::size_t i = 0; i < bytes; i += line_of_memory) _mm_prefetch(static_cast<char const*>(from) + i, _MM_HINT_T0);
+#else
+  static_cast<void>(from), static_cast<void>(bytes);
+#endif
+}
+
 /// What this thread has streamed is in order with what it stores next.
 KOKKOS_FORCEINLINE_FUNCTION void streaming_done() {
 #if defined(__x86_64__) && !defined(__CUDACC__)

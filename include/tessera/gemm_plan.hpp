@@ -46,8 +46,8 @@ struct GemmOptions {
   /// otherwise its sums of 128 products are added in fp32.
   bool fast_accumulation = false;
   /// gemm_workspace_size() bytes in the memory of the execution space, aligned to 16: with them hopper and, for 16-bit
-  /// types, tensor_core copy operands first whose addresses or strides they cannot read. Not to be touched before the
-  /// product is done.
+  /// types, tensor_core copy operands first whose addresses or strides they cannot read, and the cores of a CPU share a
+  /// long K where C is small. Not to be touched before the product is done.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}
@@ -60,7 +60,7 @@ struct GemmOptions {
 struct GemmPlan {
   Algorithm algorithm = Algorithm::automatic;
   int tile_m = 1, tile_n = 1, tile_k = 1;  ///< elements of C a team, and steps of K
-  int slices = 1;                          ///< teams that share a tile along K
+  int slices = 1;                          ///< teams that share a tile along K, or parts of K with sums of their own
   int cluster_m = 1;                       ///< teams, one above the other, that load tiles of op(B) together
   int cluster_n = 1;                       ///< teams, beside each other, that load tiles of op(A) together
   bool ping_pong = false;                  ///< hopper: Schedule::ping_pong
@@ -68,7 +68,7 @@ struct GemmPlan {
   int stages = 0;                          ///< depth of the ring that feeds the mainloop
   int team_threads = 1;
   std::size_t scratch_bytes = 0;               ///< team scratch
-  std::size_t workspace_bytes = 0;             ///< for copies of operands
+  std::size_t workspace_bytes = 0;             ///< for copies of operands or sums of slices
   std::int64_t tiles = 0;                      ///< tiles of C over the whole batch, times slices
   int concurrency = 1;                         ///< multiprocessors or cores
   double flops = 0;                            ///< multiplications and additions of the product

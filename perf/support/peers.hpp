@@ -22,7 +22,8 @@
 #include <cstdlib>
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-#include <dnnl.h>
+#include <dnnl.hpp>
+#include <unordered_map>
 #endif
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
 #include "support/cublaslt.hpp"
@@ -132,6 +133,35 @@ Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, float, float> co
             if (status != dnnl_success) throw std::runtime_error("dnnl_sgemm: status " + std::to_string(status));
           }};
 }
+
+/// Its matrix product for types that BLAS does not have, with all that can be prepared prepared.
+template <class Exec>
+Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, bf16_t, bf16_t> const& x) {
+  using dnnl::memory;
+  dnnl::engine const engine(dnnl::engine::kind::cpu, 0);
+  auto const bound = [&](auto const& view, std::int64_t rows, std::int64_t cols, bool transposed) {
+    memory::dims const strides = transposed ? memory::dims{1, rows} : memory::dims{cols, 1};
+    return memory({{rows, cols}, memory::data_type::bf16, strides}, engine, view.data());
+  };
+  std::unordered_map<int, memory> const arguments = {{DNNL_ARG_SRC, bound(x.a, x.m, x.k, x.transpose_a)},
+                                                     {DNNL_ARG_WEIGHTS, bound(x.b, x.k, x.n, x.transpose_b)},
+                                                     {DNNL_ARG_DST, bound(x.c, x.m, x.n, false)}};
+  auto const describe = [&](int argument) { return arguments.at(argument).get_desc(); };
+  dnnl::matmul::desc const product(describe(DNNL_ARG_SRC), describe(DNNL_ARG_WEIGHTS), describe(DNNL_ARG_DST));
+  int const threads = exec.concurrency();
+  return {"onednn", [x, arguments, engine, threads, run = dnnl::matmul(dnnl::matmul::primitive_desc(product, engine)),
+                     stream = dnnl::stream(engine)] {
+#if defined(_OPENMP)
+            int const before = omp_get_max_threads();
+            omp_set_num_threads(threads);
+#endif
+            run.execute(stream, arguments);
+            dnnl::stream(stream).wait();
+#if defined(_OPENMP)
+            omp_set_num_threads(before);
+#endif
+          }};
+}
 #endif
 
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
@@ -157,7 +187,7 @@ std::vector<std::string> gemm_peers([[maybe_unused]] std::int64_t batch = 1) {
     if (batch == 1 && (std::is_same_v<T, float> || std::is_same_v<T, double>)) names.push_back("openblas");
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-    if (batch == 1 && std::is_same_v<T, float>) names.push_back("onednn");
+    if (batch == 1 && (std::is_same_v<T, float> || std::is_same_v<T, bf16_t>)) names.push_back("onednn");
 #endif
   } else {
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
@@ -177,7 +207,7 @@ Implementation gemm_peer([[maybe_unused]] std::string const& name, [[maybe_unuse
       if (name == "openblas") return openblas_gemm<Exec, T>(exec, x);
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, bf16_t>)
       if (name == "onednn") return onednn_gemm(exec, x);
 #endif
   } else {

@@ -60,6 +60,7 @@ bool multiplies_words(Scalar a, Scalar b) {
 template <class Exec, class Compute_, class Sizes, class Element = Compute_>
 struct Atoms : Sizes {
   using Compute = Compute_;
+  using Factor = Element;
   using Space = Exec;
   static constexpr bool by_words = !std::is_same_v<Element, Compute>;
   static constexpr int MR = by_words ? word_panel : panel_rows, NR = by_words ? word_panel : panel_cols<Compute>;
@@ -127,6 +128,29 @@ struct Atoms : Sizes {
   static auto const& words_kernel() {
     static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
     return *kernel;
+  }
+
+  /// The lines of rows of a matrix.
+  static LinesAhead lines_of(Compute const* from, std::int64_t stride, int rows, int length) {
+    constexpr int line = 64, size = static_cast<int>(sizeof(Compute));
+    auto const* const first = reinterpret_cast<char const*>(from);
+    auto const into = static_cast<int>(reinterpret_cast<std::uintptr_t>(first) % line);
+    return {first, stride * size, std::max(rows, 0), (into + length * size + line - 1) / line};
+  }
+  /// Those of part `part` of `parts` of a panel that the micro-kernel reads from the matrix, if there is that panel.
+  template <class P>
+  static LinesAhead lines_of_panel(P const& a, int width, int panel, int part, int parts) {
+    if (a.matrix == nullptr || panel * width >= a.rows) return {};
+    Compute const* const from = a.matrix + panel * width * a.row_stride;
+    bool const across = a.row_stride == 1;
+    int const rows = std::min(width, a.rows - panel * width), n = across ? a.k : rows;
+    int const first = n * part / parts;
+    std::int64_t const stride = across ? a.k_stride : a.row_stride;
+    return lines_of(from + first * stride, stride, n * (part + 1) / parts - first, across ? rows : a.k);
+  }
+  static void fetch(LinesAhead const& ahead) {
+    for (int r = 0; r < ahead.rows; ++r)
+      for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
   }
 
   struct Math;
@@ -238,6 +262,7 @@ struct Atoms : Sizes {
     }
 
    private:
+    static constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
     static char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
       return static_cast<char const*>(m.data) +
              m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
@@ -252,7 +277,11 @@ struct Atoms : Sizes {
       to.matrix = reads_in_place<Width>(m, to) ? reinterpret_cast<Compute const*>(from) : nullptr;
       to.row_stride = m.row_stride;
       to.k_stride = m.col_stride;
-      if (to.matrix != nullptr) return announce(to);
+      if (to.matrix != nullptr) return fetch(lines_of_panel(to, Width, 0, 0, 1));
+      static PanelPacking<Compute> const* const packing = panel_packing<Compute>();
+      if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
+        if (packing != nullptr)
+          return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
       if (m.row_stride == 1 && m.type == scalar_of<Compute>)
         return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
                                                   &to.v[0][0][0], K * Width);
@@ -264,15 +293,20 @@ struct Atoms : Sizes {
                                      m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
                                      std::min(together, to.k - k), &to.v[panel][k][0]);
     }
-    /// All lines are on their way before the first is needed.
     template <int Rows, int K, int Width>
-    static void announce(Panels<Rows, K, Width> const& from) {
-      bool const across = from.row_stride == 1;
-      int const n = across ? from.k : from.rows, length = across ? from.rows : from.k;
-      constexpr int line = 64 / static_cast<int>(sizeof(Compute));
-      for (int i = 0; i < n; ++i) {
-        Compute const* const row = from.matrix + i * (across ? from.k_stride : from.row_stride);
-        for (int e = 0; e < length; e += line) __builtin_prefetch(row + e);
+    static void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m,
+                              bool more, Panels<Rows, K, Width>& to) {
+      if (m.row_stride == 1) return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
+      int const count = panels(to.rows, Width);
+      for (int p = 0; p < count; ++p) {
+        // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
+        bool const step = to.rows <= few_rows || p + 1 == count;
+        std::int64_t const ahead = !step                 ? Width * m.row_stride
+                                   : !more               ? 0
+                                   : to.rows <= few_rows ? K
+                                                         : K - p * Width * m.row_stride;
+        packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, to.rows - p * Width), to.k, ahead,
+                      &to.v[p][0][0], Width);
       }
     }
     /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such
@@ -282,8 +316,9 @@ struct Atoms : Sizes {
       static bool const can = strided_kernel<Compute>() != nullptr;
       constexpr int short_step = 64, page = 4096, lines_at_a_place = 4;
       bool const across = m.row_stride == 1;  // else along K, in which right factors are packed
-      if (!can || m.type != scalar_of<Compute> || to.k > short_step || !(across || (Width == MR && m.col_stride == 1)))
-        return false;
+      bool const left_along = Width == MR && m.col_stride == 1;
+      int const longest = left_along && !across && m.cols <= K ? K : short_step;
+      if (!can || m.type != scalar_of<Compute> || to.k > longest || !(across || left_along)) return false;
       auto const bytes =
           static_cast<std::uint64_t>((across ? m.col_stride : m.row_stride) * std::int64_t(sizeof(Compute)));
       auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it
@@ -320,6 +355,19 @@ struct Atoms : Sizes {
     void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
       product(a, b, acc, add);
     }
+    /// Whether products lie in memory as micro-kernels leave them.
+    static bool multiplies_into(Target const& m) {
+      static bool const can = !by_words && strided_kernel<Compute>() != nullptr;
+      return can && m.type == scalar_of<Compute> && m.col_stride == 1;
+    }
+    /// Without an accumulator: C = a bᵀ, or C += it.
+    template <int M, int N, int K>
+    void multiply_into(Left<M, K> const& a, Right<N, K> const& b, Target const& m, Plane p, std::int64_t row0,
+                       std::int64_t col0, bool add) const {
+      if constexpr (!by_words)
+        product_into(a, b, static_cast<Compute*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0), m.row_stride,
+                     add);
+    }
     template <int M, int N, int K>
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
       product(*a.tile, b, acc, add);
@@ -351,6 +399,16 @@ struct Atoms : Sizes {
       acc.rows = M;
       acc.cols = N;
       std::fill_n(&acc.v[0][0][0], panels(N, NR) * panels(M, MR) * MR * NR, Compute(0));
+    }
+    /// acc = the sum of neighbouring planes of Compute, contiguous along their columns, in their order.
+    template <int M, int N>
+    void sum_of_planes(Source const& m, std::int64_t first, int planes, std::int64_t row, std::int64_t col,
+                       Accumulator<M, N>& acc) const {
+      clear(acc);
+      acc.rows = static_cast<int>(std::min<std::int64_t>(M, m.rows - row));
+      acc.cols = static_cast<int>(std::min<std::int64_t>(N, m.cols - col));
+      Compute const* const from = static_cast<Compute const*>(m.data) + m.offset({0, first}, row, col);
+      on_panels<add_planes>(acc, Planes{from, m.row_stride, m.inner_stride, planes});
     }
     template <int M, int N, class F>
     void for_each(Accumulator<M, N>& acc, F const& f) const {
@@ -524,6 +582,19 @@ struct Atoms : Sizes {
       for (int j = 0; j * NR < acc.cols; ++j)
         run(PanelPart{&acc.v[j][0][0], acc.rows, j * NR, std::min(NR, acc.cols - j * NR)}, more...);
     }
+    struct Planes {
+      Compute const* from;
+      std::int64_t row_stride, plane_stride;
+      int count;
+    };
+    static void add_planes(PanelPart p, Planes const& planes) {
+      for (int i = 0; i < p.rows; ++i) {
+        Compute* const sums = p.first + i * NR;
+        Compute const* row = planes.from + i * planes.row_stride + p.col;
+        for (int plane = 0; plane < planes.count; ++plane, row += planes.plane_stride)
+          for (int c = 0; c < p.n; ++c) sums[c] += row[c];
+      }
+    }
     template <class F>
     static void elements(PanelPart p, F const& f) {
       for (int i = 0; i < p.rows; ++i)
@@ -581,6 +652,39 @@ struct Atoms : Sizes {
       for (int j = 0; j * NR < acc.cols; ++j)
         for (int i = 0; i < acc.rows; ++i) f(acc.v[j][i], i, j * NR, std::min(NR, acc.cols - j * NR));
     }
+    /// Panel i times panel j.
+    template <class A, class B>
+    static StridedProduct<Compute> panel_product(A const& a, B const& b, int i, int j) {
+      StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, nullptr, NR, 0, 0, std::min(a.k, b.k), false};
+      p.rows = std::min(MR, a.rows - i * MR);
+      p.cols = std::min(NR, b.rows - j * NR);
+      if (a.matrix != nullptr) p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
+      if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;
+      return p;
+    }
+    /// The factor with fewer rows stays in the first-level cache, the other one goes by: panel by panel, the next of
+    /// which is fetched meanwhile, and so are the lines that its products will be written to.
+    template <class A, class B>
+    static void product_into(A const& a, B const& b, Compute* c, std::int64_t c_row, bool add) {
+      static StridedKernel<Compute> const strided = strided_kernel<Compute>();
+      int const rows = panels(a.rows, MR), cols = panels(b.rows, NR);
+      bool const left_stays = a.rows <= b.rows;
+      for (int n = 0; n < rows * cols; ++n) {
+        int const i = left_stays ? n % rows : n / cols, j = left_stays ? n / rows : n % cols;
+        StridedProduct<Compute> p = panel_product(a, b, i, j);
+        p.c = c + i * MR * c_row + j * NR;
+        p.c_row = c_row;
+        p.add = add;
+        if (left_stays && j + 1 < cols) {
+          p.factor = lines_of_panel(b, NR, j + 1, i, rows);
+          p.result = lines_of(p.c + NR, c_row, p.rows, std::min(NR, b.rows - (j + 1) * NR));
+        } else if (!left_stays && i + 1 < rows) {
+          p.factor = lines_of_panel(a, MR, i + 1, j, cols);
+          p.result = lines_of(p.c + MR * c_row, c_row, std::min(MR, a.rows - (i + 1) * MR), p.cols);
+        }
+        strided(p);
+      }
+    }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
       acc.rows = a.rows;
@@ -596,17 +700,15 @@ struct Atoms : Sizes {
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
         for (int j = 0; j * NR < b.rows; ++j)
           for (int i = 0; i * MR < a.rows; ++i) {
-            int const rows = std::min(MR, a.rows - i * MR), cols = std::min(NR, b.rows - j * NR);
-            Compute* const c = &acc.v[j][i * MR][0];
-            if (strided == nullptr || (packed && rows == MR && cols == NR)) {
-              micro(&a.v[i][0][0], &b.v[j][0][0], c, k, add);
-            } else {
-              StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, c, NR, rows, cols, k, add};
-              if (a.matrix != nullptr)
-                p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
-              if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;
+            if (i == 0) fetch(lines_of_panel(b, NR, j + 1, 0, 1));
+            if (j == 0) fetch(lines_of_panel(a, MR, i + 1, 0, 1));
+            StridedProduct<Compute> p = panel_product(a, b, i, j);
+            p.c = &acc.v[j][i * MR][0];
+            p.add = add;
+            if (strided == nullptr || (packed && p.rows == MR && p.cols == NR))
+              micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add);
+            else
               strided(p);
-            }
           }
       }
     }

@@ -36,6 +36,8 @@ void multiply_strided_avx2(StridedProduct<float> const&);
 void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
 void multiply_strided_avx512(StridedProduct<double> const&);
+extern PanelPacking<float> const fp32_packing_avx512;
+extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
 extern RowLoopsOfTypes const row_loops_avx2;
 extern RowLoopsOfTypes const row_loops_avx512;
@@ -140,6 +142,16 @@ constexpr Version<StridedKernel<T>> strided_versions[] = {
 };
 template <>
 constexpr Version<StridedKernel<std::int32_t>> strided_versions<std::int32_t>[] = {{Isa::baseline, nullptr}};
+template <class T>
+constexpr Version<PanelPacking<T> const*> packing_versions[] = {{Isa::baseline, nullptr}};
+#if defined(TESSERA_X86_MICRO_KERNELS)
+template <>
+constexpr Version<PanelPacking<float> const*> packing_versions<float>[] = {{Isa::baseline, nullptr},
+                                                                           {Isa::avx512, &fp32_packing_avx512}};
+template <>
+constexpr Version<PanelPacking<double> const*> packing_versions<double>[] = {{Isa::baseline, nullptr},
+                                                                             {Isa::avx512, &fp64_packing_avx512}};
+#endif
 constexpr Version<Conversions const*> conversion_versions[] = {
     {Isa::baseline, nullptr},
 #if defined(TESSERA_X86_MICRO_KERNELS)
@@ -189,6 +201,10 @@ template <class T>
 StridedKernel<T> strided_kernel() {
   return best_of(strided_versions<T>).kernel;
 }
+template <class T>
+PanelPacking<T> const* panel_packing() {
+  return best_of(packing_versions<T>).kernel;
+}
 template <class Kernel>
 Kernel const* word_kernel() {
   return best_of(word_versions<Kernel>).kernel;
@@ -203,9 +219,10 @@ char const* instruction_set() {
     return isa_names[static_cast<int>(best_of(versions<T>).needs)];
 }
 
-#define TESSERA_MICRO_KERNEL(T)                  \
-  template MicroKernel<T> micro_kernel<T>();     \
-  template StridedKernel<T> strided_kernel<T>(); \
+#define TESSERA_MICRO_KERNEL(T)                       \
+  template MicroKernel<T> micro_kernel<T>();          \
+  template StridedKernel<T> strided_kernel<T>();      \
+  template PanelPacking<T> const* panel_packing<T>(); \
   template char const* instruction_set<T>();
 TESSERA_MICRO_KERNEL(float)
 TESSERA_MICRO_KERNEL(double)

@@ -23,6 +23,13 @@ using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add);
 template <class T>
 MicroKernel<T> micro_kernel();
 
+/// Lines of memory that what comes next reads or writes: `lines` of each of `rows` rows.
+struct LinesAhead {
+  char const* from = nullptr;
+  std::int64_t row_bytes = 0;
+  int rows = 0, lines = 0;
+};
+
 /// The same of up to panel_rows rows and panel_cols columns, of factors that lie anywhere: a(i, p) at a[i * a_row + p *
 /// a_k], b(p, j) at b[p * b_k + j], c(i, j) at c[i * c_row + j]. Nothing else is read or written.
 template <class T>
@@ -35,12 +42,28 @@ struct StridedProduct {
   std::int64_t c_row;
   int rows, cols, k;
   bool add;
+  LinesAhead factor = {}, result = {};  // one of each is fetched every step of k, as long as there are some
 };
 template <class T>
 using StridedKernel = void (*)(StridedProduct<T> const&);
 /// nullptr: no instruction set that runs is good at it, and factors are packed.
 template <class T>
 StridedKernel<T> strided_kernel();
+
+/// How elements of the type of the sum become panels.
+template <class T>
+struct PanelPacking {
+  /// Rows that are contiguous along k: to[c * width + r] = from[r * row_stride + c] for n <= width rows of k elements,
+  /// zero for what a panel of `width` rows has beyond. Unless `ahead` is 0, what lies so many elements further is
+  /// fetched meanwhile.
+  void (*along)(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width);
+  /// Any number n of rows that are neighbours: to[r / width * panel + c * width + r % width] = from[c * col_stride +
+  /// r], zero for what the last panel has beyond.
+  void (*across)(T const* from, std::int64_t col_stride, int n, int k, T* to, std::int64_t panel, int width);
+};
+/// nullptr: no instruction set that runs is better at it than what compilers make of vectors of 16 bytes.
+template <class T>
+PanelPacking<T> const* panel_packing();
 
 /// Panels of narrow elements, for instructions that multiply words of 32 bits: two neighbours along K of 16 bits, or
 /// four of 8, are a dot product. 32 x 32 is what AMX has tiles for; vectors walk it in pieces. A line is 64 bytes of K.

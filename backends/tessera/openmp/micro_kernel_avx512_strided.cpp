@@ -6,6 +6,7 @@
 
 namespace {
 
+using tessera::detail::openmp::LinesAhead;
 using tessera::detail::openmp::panel_rows;
 using tessera::detail::openmp::StridedProduct;
 
@@ -30,8 +31,33 @@ struct Lanes<double> {
   static Vector all(double x) { return _mm512_set1_pd(x); }
 };
 
+/// One line after the other.
+class Fetcher {
+ public:
+  explicit Fetcher(LinesAhead const& ahead)
+      : at_(ahead.from), to_next_row_(ahead.row_bytes - 64 * ahead.lines), lines_(ahead.lines), rows_(ahead.rows) {}
+  void operator()() {
+    if (rows_ == 0) return;
+    _mm_prefetch(at_, _MM_HINT_T0);
+    at_ += 64;
+    if (++line_ < lines_) return;
+    line_ = 0;
+    --rows_;
+    at_ += to_next_row_;
+  }
+
+ private:
+  char const* at_;
+  std::int64_t to_next_row_;
+  int lines_, rows_, line_ = 0;
+};
+struct NoFetcher {
+  explicit NoFetcher(LinesAhead const&) {}
+  void operator()() {}
+};
+
 /// Rows and vectors that the registers hold; of the last vector the lanes that are in the mask.
-template <class T, int Rows, int Vectors>
+template <class T, class Fetch, int Rows, int Vectors>
 void multiply(StridedProduct<T> const& p) {
   using L = Lanes<T>;
   constexpr int groups = (Rows + 2) / 3;
@@ -49,7 +75,10 @@ void multiply(StridedProduct<T> const& p) {
 #pragma GCC unroll 4
   for (int g = 0; g < groups; ++g) group[g] = p.a + 3 * g * p.a_row;
   T const* right = p.b;
+  Fetch factor(p.factor), result(p.result);
   for (int k = 0; k < p.k; ++k, right += p.b_k) {
+    factor();
+    result();
     typename L::Vector b[Vectors];
 #pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v) b[v] = L::load(v == Vectors - 1 ? last : everything, right + v * L::count);
@@ -73,10 +102,11 @@ template <class T, int Rows>
 void multiply_rows(StridedProduct<T> const& p) {
   if constexpr (Rows > 0) {
     if (p.rows < Rows) return multiply_rows<T, Rows - 1>(p);
+    bool const fetches = p.factor.rows + p.result.rows > 0;
     if (p.cols > Lanes<T>::count)
-      multiply<T, Rows, 2>(p);
+      fetches ? multiply<T, Fetcher, Rows, 2>(p) : multiply<T, NoFetcher, Rows, 2>(p);
     else
-      multiply<T, Rows, 1>(p);
+      fetches ? multiply<T, Fetcher, Rows, 1>(p) : multiply<T, NoFetcher, Rows, 1>(p);
   }
 }
 

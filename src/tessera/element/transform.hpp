@@ -210,8 +210,12 @@ struct RunTransform {
   using Real = typename Operands::Real;
   static constexpr int operands = Operands::operands;
   static constexpr bool vectorises = true;
-  static constexpr int strip = 256;          // 8 inputs of fp32 take 8 KB
-  static constexpr std::int64_t run = 4096;  // elements per index, so that the start of a run costs nothing
+  static constexpr int strip = 256;  // 8 inputs of fp32 take 8 KB
+  // Elements per index, so that the start of a run and waiting for streamed results behind it cost nothing.
+  static constexpr std::int64_t run = 8192;
+  // Strips before it is worked on a strip of an input larger than the caches is asked for: processors fetch ahead of
+  // the reads that they have begun, which are few while they compute.
+  static constexpr int strips_ahead = 8;
 
   template <class T>
   struct Strip {
@@ -271,6 +275,11 @@ struct RunTransform {
     }
   }
 
+  template <class T>
+  KOKKOS_FUNCTION static void fetch(T const* from, std::int64_t by) {
+    if (by == 1) fetch_ahead(from + strips_ahead * strip, strip * sizeof(T));
+  }
+
   /// Input elements as the functor takes them: where they are if that is their stored form, else copied to `strip`.
   template <class T>
   KOKKOS_FUNCTION static Widened<Real, T> const* gather(int n, T const* from, std::int64_t by,
@@ -285,6 +294,7 @@ struct RunTransform {
   template <std::size_t... I>
   KOKKOS_FUNCTION void work(int n, std::int64_t const* offset, std::index_sequence<I...>) const {
     [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
+    if (streamed) (fetch(leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0]), ...);
     // The result goes through an array of its own: the output may be one of the inputs, which must not stop the
     // compiler from vectorising.
     using Result = decltype(call(elements.f, std::int64_t{}, std::declval<Widened<Real, From>>()...));

@@ -40,6 +40,18 @@ struct GemmNarrow {
   static constexpr int BM = 256, BN = 256, BK = 1024 / static_cast<int>(sizeof(Element)), depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
+/// Where C has few tiles of rows x cols, K is cut into slices, of `least` k at least, for so many teams: storing and
+/// adding the sum of a slice then takes some 3 % of forming it. Factors multiplied as they are take less time.
+template <class Element>
+struct GemmSlices {
+  static constexpr std::int64_t rows = 192, cols = 256, few = 16, teams = 64, least = sizeof(Element) < 4 ? 4096 : 2048;
+};
+/// The teams that add sums of slices have whole panels.
+template <class Compute>
+struct GemmSliceSumSizes {
+  static constexpr int BM = 12, BN = 256 / static_cast<int>(sizeof(Compute)), BK = 1, depth = 1;
+  static constexpr int thread_rows = 1, thread_cols = 1;
+};
 /// What the choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
 /// step of k, of an element that is packed or stored, of a tile. Atoms that multiply narrow elements tell the first
 /// themselves.

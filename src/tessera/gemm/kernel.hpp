@@ -233,9 +233,9 @@ bool gemm_follows(typename Atoms::Source const& source) {
 
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
-/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K. Or the teams of a cluster
-/// work on neighbouring tiles and may load what they both need together. With BlockScales, what a block of K gives is
-/// multiplied by its scales before it is added.
+/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K; where teams cannot, the
+/// sums of slices are planes of C of their own. Or the teams of a cluster work on neighbouring tiles and may load what
+/// they both need together. With BlockScales, what a block of K gives is multiplied by its scales before it is added.
 template <class Atoms, class Epilogue, class Scales = Unscaled>
 struct GemmKernel : GemmTile<Atoms> {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
@@ -300,7 +300,16 @@ struct GemmKernel : GemmTile<Atoms> {
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
-    if constexpr (!shares) {
+    if constexpr (sizes_tiles<Atoms>) {
+      int const plane = t / a_plane;
+      TilePlace const at = order(t - plane * static_cast<int>(a_plane));
+      int const slice = plane % slices, first = slice_begin(slice);
+      return {{0, plane},
+              std::int64_t(at.row) * rows_a_tile,
+              std::int64_t(at.col) * cols_a_tile,
+              first,
+              slice_begin(slice + 1) - first};
+    } else if constexpr (!shares) {
       int const plane = t / a_plane;
       TilePlace const at = order(t - plane * static_cast<int>(a_plane));
       return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, 0, mainloop};
@@ -318,6 +327,7 @@ struct GemmKernel : GemmTile<Atoms> {
   double operations() const { return flops; }
   /// Where a slice begins; every slice has a step.
   KOKKOS_FUNCTION int share(int slice) const { return slice * mainloop / a_tile; }
+  KOKKOS_FUNCTION int slice_begin(int slice) const { return static_cast<int>(std::int64_t(slice) * mainloop / slices); }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
   std::int64_t teams(int concurrency) const {
@@ -332,12 +342,14 @@ struct GemmKernel : GemmTile<Atoms> {
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
-    Plane const left{0, batched_a ? t.plane.inner : 0}, right{0, batched_b ? t.plane.inner : 0};
     std::int64_t const at = std::int64_t(t.first + k) * BK;
     if constexpr (sizes_tiles<Atoms>) {
+      std::int64_t const plane = t.plane.inner / slices;
+      Plane const left{0, batched_a ? plane : 0}, right{0, batched_b ? plane : 0};
       copy(a, left, t.row, at, stage.a, t.row + rows_a_tile);
       copy(b, right, t.col, at, stage.b, t.col + cols_a_tile);
     } else {
+      Plane const left{0, batched_a ? t.plane.inner : 0}, right{0, batched_b ? t.plane.inner : 0};
       copy(a, left, t.row, at, stage.a);
       copy(b, right, t.col, at, stage.b);
     }
@@ -365,6 +377,12 @@ struct GemmKernel : GemmTile<Atoms> {
 
   template <class Math, class In>
   KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
+    if constexpr (sizes_tiles<Atoms> && !scaled)
+      if (t.steps == 1 && finish.adds_or_overwrites() && math.multiplies_into(c)) {
+        auto const& s = in.acquire();
+        math.multiply_into(s.a, s.b, c, t.plane, t.row, t.col, finish.beta != Compute(0));
+        return in.release();
+      }
     Accumulator acc(math);
     constexpr bool promotes = requires { requires Atoms::promotes; };
     if constexpr (scaled) {

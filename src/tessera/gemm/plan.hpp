@@ -8,12 +8,9 @@
 #include <string>
 
 #include <tessera/gemm/async.hpp>
+#include <tessera/gemm/slices.hpp>
 
 namespace tessera::detail {
-
-inline std::int64_t gemm_tiles(GemmProblem const& p, std::int64_t bm, std::int64_t bn) {
-  return p.batch() * ((p.m() + bm - 1) / bm) * ((p.n() + bn - 1) / bn);
-}
 
 template <class Atoms, class Epilogue, class Exec>
 GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorithm, char const* reason) {
@@ -38,10 +35,10 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
 /// The tile that the cores of a CPU are done with first: of whole panels, rows and columns shared out evenly, as large
 /// as Atoms has them or smaller, so that no core waits long for the others.
 template <class Atoms>
-GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores) {
+GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int slices) {
   auto const clocks_of = GemmPanelClocks::of<Atoms>();
   GemmTileExtent best{Atoms::BM, Atoms::BN};
-  double const depth = static_cast<double>(p.k());
+  double const depth = static_cast<double>(p.k()) / slices;
   if (cores == 1 || p.m() == 0 || p.n() == 0 || 2.0 * depth * static_cast<double>(p.c.rows * p.c.cols) < worth_a_fork)
     return best;
   auto const shared_out = [](std::int64_t extent, int most, int panel) {
@@ -52,7 +49,7 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores) {
   for (int most_rows = Atoms::BM / Atoms::MR; most_rows > 0; --most_rows)
     for (int most_cols = Atoms::BN / Atoms::NR; most_cols > 0; --most_cols) {
       int const rows = shared_out(p.m(), most_rows, Atoms::MR), cols = shared_out(p.n(), most_cols, Atoms::NR);
-      double const share = static_cast<double>(gemm_tiles(p, rows, cols)) / cores,
+      double const share = static_cast<double>(gemm_tiles(p, rows, cols) * slices) / cores,
                    area = static_cast<double>(rows) * cols;
       double const a_tile =
           depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + clocks_of.packed * (rows + cols)) +
@@ -66,12 +63,20 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores) {
 
 /// The plan on the cores of a CPU.
 template <class Atoms, class Epilogue, class Exec>
-GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, char const* reason) {
+GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, GemmOptions const& options, char const* reason) {
   GemmPlan plan = describe_gemm<Atoms, Epilogue>(exec, p, Algorithm::coarsened, reason);
-  GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency);
+  plan.slices = gemm_slices<typename Atoms::Factor>(p);
+  plan.workspace_bytes = gemm_slice_bytes<typename Atoms::Compute>(p, plan.slices);
+  if (plan.workspace_bytes > options.workspace_bytes) {
+    plan.slices = 1;
+    plan.workspace_bytes = 0;
+    if (options.algorithm == Algorithm::automatic)
+      plan.reason = "the fastest rung that runs here; with options.workspace cores would share K";
+  }
+  GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency, plan.slices);
   plan.tile_m = tile.rows;
   plan.tile_n = tile.cols;
-  plan.tiles = gemm_tiles(p, tile.rows, tile.cols);
+  plan.tiles = gemm_tiles(p, tile.rows, tile.cols) * plan.slices;
   return plan;
 }
 
@@ -229,9 +234,9 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
       if constexpr (has_narrow_atoms<Exec, Compute>) {
         using Element = GemmNarrowElement<Compute>;
         if (multiplies_narrow<Exec, Element>(p.a.type, p.b.type))
-          return plan_gemm_panels<NarrowAtoms<Exec, Element, GemmNarrow<Element>>, Epilogue>(exec, p, reason);
+          return plan_gemm_panels<NarrowAtoms<Exec, Element, GemmNarrow<Element>>, Epilogue>(exec, p, options, reason);
       }
-      return plan_gemm_panels<Large, Epilogue>(exec, p, reason);
+      return plan_gemm_panels<Large, Epilogue>(exec, p, options, reason);
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
       bool const fills = gemm_tiles(p, Large::BM, Large::BN) >= 2 * Machine<Exec>::concurrency(exec);

@@ -63,6 +63,11 @@ struct Finish {
   /// The same for another C.
   KOKKOS_FUNCTION Finish(Finish const& f, MatrixStack const& of) : Finish(f) { c = of; }
 
+  /// Whether C becomes the product, or C + it.
+  KOKKOS_FUNCTION bool adds_or_overwrites() const {
+    return !own_epilogue<Epilogue> && alpha == Compute(1) && (beta == Compute(0) || beta == Compute(1));
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION Compute user(Compute x, Plane plane, std::int64_t row, std::int64_t col,
                                            epilogue::Gathered<Epilogue>& gathered) const {
     if constexpr (epilogue::gathers<Epilogue>)

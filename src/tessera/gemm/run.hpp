@@ -9,10 +9,26 @@
 
 namespace tessera::detail {
 
+/// The sums of slices of K, then C.
+template <class Atoms, class Exec, class Epilogue>
+void run_gemm_slices(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, GemmTileExtent const& tile,
+                     Epilogue const& last) {
+  using Compute = typename Atoms::Compute;
+  GemmProblem slices{p.a, p.b, p.c};
+  GemmKernel<Atoms, epilogue::Identity> kernel(slices, {}, plan.slices, {}, {}, tile);
+  kernel.c = Atoms::template target<typename decltype(kernel)::Accumulator>(gemm_slice_sums<Compute>(p, plan.slices));
+  kernel.finish.c = kernel.c;
+  run_tiles<Atoms>("tessera::gemm", exec, kernel);
+  using SumAtoms = RegisterAtoms<Exec, Compute, GemmSliceSumSizes<Compute>>;
+  run_tiles<SumAtoms>("tessera::gemm", exec, GemmSliceSum<SumAtoms, Epilogue>(p, plan.slices, last));
+}
+
 template <class Atoms, class Exec, class Epilogue>
 void run_gemm_tiles(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
-  run_tiles<Atoms>("tessera::gemm", exec,
-                   GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, {plan.tile_m, plan.tile_n}));
+  GemmTileExtent const tile{plan.tile_m, plan.tile_n};
+  if constexpr (sizes_tiles<Atoms>)
+    if (plan.slices > 1) return run_gemm_slices<Atoms>(exec, p, plan, tile, epilogue);
+  run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, tile));
 }
 
 /// Runs what the plan says on the portable pipeline and without one. C has elements.

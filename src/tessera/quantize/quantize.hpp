@@ -127,6 +127,7 @@ using WarpShape = Shape<128, Worker::thread, true, 4, 8>;               // up to
 using TeamShape = Shape<256, Worker::team, true, 4, 8>;                 // up to 8192
 using LongShape = Shape<512, Worker::team, false, 4, 8>;                // any number
 using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;            // 128: four elements a lane
+using HostLine128Shape = Shape<32, Worker::thread, false, 1, 128>;      // 1 x 128: a pack, which may be streamed
 using HostSquareShape = Shape<32, Worker::thread, false, 1, 128, 128>;  // 128 x 128
 
 inline constexpr std::int64_t warp_elements = 1024, team_elements = 8192;
@@ -171,7 +172,7 @@ void with_tile_shape(Granularity granularity, std::int64_t columns, F const& f) 
   if (host && granularity == Granularity::tile_128x128) {
     if constexpr (host) f(HostSquareShape{});
   } else if (granularity == Granularity::tile_1x128)
-    f(std::conditional_t<host, HostShape, Tile128Shape>{});
+    f(std::conditional_t<host, HostLine128Shape, Tile128Shape>{});
   else
     with_line_shape<Exec>(columns, f);
 }
