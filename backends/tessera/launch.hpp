@@ -141,6 +141,13 @@ void check_scratch(char const* label, Exec const& exec, std::size_t scratch) {
                                         " bytes of team scratch, the machine has " + std::to_string(limit));
 }
 
+/// Bytes of scratch that each of so many teams on a multiprocessor can have.
+template <class Exec>
+std::size_t scratch_of_each(Exec const& exec, int teams) {
+  std::size_t const all = Machine<Exec>::scratch_limit(exec), lost = 3 << 10;  // beside a team's own
+  return teams == 1 ? all : all / static_cast<std::size_t>(teams) - lost;
+}
+
 /// Floating-point operations that one core of a CPU does in about the time it takes to wake the others.
 inline constexpr double worth_a_fork = 1e6;
 
@@ -174,18 +181,34 @@ bool can_launch_together(Exec const& exec) {
   return false;
 }
 
-/// As launch(), with `together` neighbouring teams at a time running at the same time, 8 at most; more than one if
-/// can_launch_together() only. `together` divides `league`. The functor begins with wait_for_kernels_before().
+/// How many times `together` neighbouring teams of this kernel run at the same time, each with `scratch` bytes; 0:
+/// never.
+template <int Threads, int TeamsAtOnce, class Functor, class Exec>
+int groups_at_once(Exec const& exec, int together, std::size_t scratch) {
+  if constexpr (requires {
+                  Machine<Exec>::template clusters_at_once<Threads, TeamsAtOnce, Functor>(exec, together, scratch);
+                }) {
+    if (together > 1)
+      return Machine<Exec>::template clusters_at_once<Threads, TeamsAtOnce, Functor>(exec, together, scratch);
+  }
+  return together == 1 ? TeamsAtOnce * Machine<Exec>::concurrency(exec) : 0;
+}
+
+/// As launch(), with `together` neighbouring teams at a time running at the same time, 8 at most (16 where
+/// groups_at_once() says so); more than one if can_launch_together() only. `together` divides `league`. The functor
+/// begins with wait_for_kernels_before().
 template <int Threads, int TeamsAtOnce, class Exec, class Functor>
-void launch_together(char const* label, Exec const& exec, std::int64_t league, int together, Functor const& functor) {
+void launch_together(char const* label, Exec const& exec, std::int64_t league, int together, std::size_t scratch,
+                     Functor const& functor) {
   if constexpr (requires { Machine<Exec>::template can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec); }) {
     if (together > 1) {
       check_tiles(label, league);
+      check_scratch(label, exec, scratch);
       return Machine<Exec>::template launch_clusters<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league),
-                                                                           together, 0, functor);
+                                                                           together, scratch, functor);
     }
   }
-  launch<Threads, TeamsAtOnce>(label, exec, league, 0, functor);
+  launch<Threads, TeamsAtOnce>(label, exec, league, scratch, functor);
 }
 
 /// `functor(std::int64_t i)` for every i in [0, n), which do so many operations together, where known.

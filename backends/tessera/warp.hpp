@@ -15,8 +15,15 @@ namespace tessera::detail {
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag
 ///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on
-///     share_among_teams<Tag>(x, n) the same among n neighbouring teams that run at the same time (launch_together):
-///                                 lane i of every warp gets that of team i % n; n is a power of two, 8 at most
+///     begin_sharing_among_teams<Tag>(n)  before the first of the following calls, by all of n neighbouring teams that
+///                                 run at the same time (launch_together)
+///     share_among_teams_in_turn<Tag>(x, n, i)  the same among these teams: lane i of every warp gets that of team i %
+///     n.
+///                                 x has 16 bytes at most and is what all threads of a team have; `i` counts the calls;
+///                                 n is a power of two, 16 at most; between two calls the team's threads meet
+///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
+///     end_copies()                those since the last call are a group, which may be empty
+///     wait_for_copies(n)          all groups of this thread have arrived but the newest n (or fewer)
 ///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again
 ///                                 and takes no registers meanwhile
 ///     largest_magnitude(packs)    of all elements of an array of packs, as the bits of an fp32: a NaN is the largest

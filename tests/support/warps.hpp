@@ -5,9 +5,11 @@
 
 #include <ucontext.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <stdexcept>
 #include <vector>
@@ -18,32 +20,39 @@
 #include <tessera/warp.hpp>
 
 // A machine with warps on a CPU: every thread of a team is a context of its own, which runs until it has to wait for
-// others. The kernels for packed rows, which a host has no use for, run here as they do on a GPU, team after team; a
-// thread that does not come to an exchange is found out.
+// others. The kernels for packed rows, which a host has no use for, run here as they do on a GPU, team after team, or
+// those together that share a row; a thread that does not come to an exchange is found out, and so is one that reads
+// what it has copied before it has waited for it.
 namespace tessera::test {
 
 /// The execution space.
 struct Warps {
   int multiprocessors = 3;
+  int most_together = 4;  // teams
 };
 
-/// The threads of the team at hand.
+/// The threads of the teams at hand.
 class WarpScheduler {
  public:
   static WarpScheduler& instance() {
     static WarpScheduler scheduler;
     return scheduler;
   }
-  /// Calls body() once for each of `threads` threads.
-  void run(int threads, std::function<void()> const& body) {
+  /// Calls body(team) once for each of `threads` threads of `teams` teams.
+  void run(int teams, int threads, std::function<void(int)> const& body) {
+    int const all = teams * threads;
+    auto const count = static_cast<std::size_t>(all);
     threads_ = threads;
     body_ = &body;
-    groups_.assign(static_cast<std::size_t>(threads / 32 + 1), Group{});
-    done_.assign(static_cast<std::size_t>(threads), false);
-    contexts_.resize(static_cast<std::size_t>(threads));
-    if (stacks_.size() < static_cast<std::size_t>(threads)) stacks_.resize(static_cast<std::size_t>(threads));
-    for (int i = 0; i < threads; ++i) {
-      auto const k = static_cast<std::size_t>(i);
+    warps_.assign(count / 32 + 1, Group{});
+    teams_.assign(static_cast<std::size_t>(teams), Group{});
+    together_ = Group{};
+    done_.assign(count, false);
+    copies_.assign(count, {});
+    contexts_.resize(count);
+    if (words.size() < count) words.resize(count);
+    if (stacks_.size() < count) stacks_.resize(count);
+    for (std::size_t k = 0; k < count; ++k) {
       stacks_[k].resize(stack_bytes);
       getcontext(&contexts_[k]);
       contexts_[k].uc_stack.ss_sp = stacks_[k].data();
@@ -51,9 +60,9 @@ class WarpScheduler {
       contexts_[k].uc_link = &main_;
       makecontext(&contexts_[k], entry, 0);
     }
-    for (int left = threads; left > 0;) {
+    for (int left = all; left > 0;) {
       moved_ = false;
-      for (current_ = 0; current_ < threads; ++current_) {
+      for (current_ = 0; current_ < all; ++current_) {
         auto const k = static_cast<std::size_t>(current_);
         if (done_[k]) continue;
         swapcontext(&main_, &contexts_[k]);
@@ -62,12 +71,37 @@ class WarpScheduler {
       if (!moved_) throw std::logic_error("some threads wait for others that do not come");
     }
   }
-  int thread() const { return current_; }
-  void meet_warp() { meet(groups_[static_cast<std::size_t>(current_ / 32)], 32); }
-  void meet_team() { meet(groups_.back(), threads_); }
+  int thread() const { return current_ % threads_; }
+  int team() const { return current_ / threads_; }
+  /// Of all threads.
+  std::size_t current() const { return static_cast<std::size_t>(current_); }
+  void meet_warp() { meet(warps_[current() / 32], 32); }
+  void meet_team() { meet(teams_[static_cast<std::size_t>(team())], threads_); }
+  void meet_together() { meet(together_, static_cast<int>(contexts_.size())); }
 
-  std::vector<std::byte> scratch;
-  std::uint32_t words[1024][8];  // (threads, words) in exchange
+  /// What is copied is not there before it has been waited for, and what was there before is gone.
+  template <class Bits>
+  void copy(Bits* to, Bits const& x) {
+    std::vector<std::byte> bytes(sizeof(x));
+    std::memcpy(bytes.data(), &x, sizeof(x));
+    std::memset(static_cast<void*>(to), 0xA5, sizeof(x));
+    copies_[current()].open.push_back({to, std::move(bytes)});
+  }
+  void end_copies() {
+    Copies& mine = copies_[current()];
+    mine.groups.push_back(std::move(mine.open));
+    mine.open.clear();
+  }
+  void wait_for_copies(int pending) {
+    auto& groups = copies_[current()].groups;
+    while (static_cast<int>(groups.size()) > pending) {
+      for (Copy const& copy : groups.front()) std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
+      groups.pop_front();
+    }
+  }
+
+  std::vector<std::vector<std::byte>> scratch;      // of each team
+  std::vector<std::array<std::uint32_t, 8>> words;  // (threads, words) in exchange
 
  private:
   static constexpr std::size_t stack_bytes = std::size_t{1} << 16;
@@ -75,11 +109,20 @@ class WarpScheduler {
     int here = 0;
     std::uint64_t meetings = 0;
   };
+  struct Copy {
+    void* to;
+    std::vector<std::byte> bytes;
+  };
+  /// Of a thread.
+  struct Copies {
+    std::vector<Copy> open;
+    std::deque<std::vector<Copy>> groups;
+  };
 
   static void entry() {
     WarpScheduler& s = instance();
-    (*s.body_)();
-    s.done_[static_cast<std::size_t>(s.current_)] = true;
+    (*s.body_)(s.team());
+    s.done_[s.current()] = true;
   }
   void meet(Group& group, int size) {
     moved_ = true;
@@ -89,13 +132,15 @@ class WarpScheduler {
       ++group.meetings;
       return;
     }
-    while (group.meetings == meeting) swapcontext(&contexts_[static_cast<std::size_t>(current_)], &main_);
+    while (group.meetings == meeting) swapcontext(&contexts_[current()], &main_);
   }
 
   int threads_ = 0, current_ = 0;
   bool moved_ = false;
-  std::function<void()> const* body_ = nullptr;
-  std::vector<Group> groups_;  // of each warp, and of the team
+  std::function<void(int)> const* body_ = nullptr;
+  std::vector<Group> warps_, teams_;
+  Group together_;  // of all threads
+  std::vector<Copies> copies_;
   std::vector<bool> done_;
   std::vector<ucontext_t> contexts_;
   std::vector<std::vector<char>> stacks_;
@@ -108,7 +153,8 @@ class WarpTeam {
   int league_rank() const { return rank_; }
   void team_barrier() const { WarpScheduler::instance().meet_team(); }
   detail::HostScratch team_scratch(int) const {
-    return detail::HostScratch(reinterpret_cast<char*>(WarpScheduler::instance().scratch.data()));
+    auto& s = WarpScheduler::instance();
+    return detail::HostScratch(reinterpret_cast<char*>(s.scratch[static_cast<std::size_t>(s.team())].data()));
   }
 
  private:
@@ -133,14 +179,28 @@ struct Machine<test::Warps> {
   static int concurrency(test::Warps const& exec) { return exec.multiprocessors; }
   static int thread() { return test::WarpScheduler::instance().thread(); }
 
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static void launch(char const* label, test::Warps const& exec, int league, std::size_t scratch,
+                     Functor const& functor) {
+    launch_clusters<Threads, TeamsAtOnce>(label, exec, league, 1, scratch, functor);
+  }
   template <int Threads, int, class Functor>
-  static void launch(char const*, test::Warps const&, int league, std::size_t scratch, Functor const& functor) {
+  static void launch_clusters(char const*, test::Warps const&, int league, int cluster, std::size_t scratch,
+                              Functor const& functor) {
     auto& scheduler = test::WarpScheduler::instance();
-    for (int rank = 0; rank < league; ++rank) {
-      scheduler.scratch.assign(scratch + 16, std::byte{0xA5});
-      test::WarpTeam const team(rank);
-      scheduler.run(Threads, [&] { functor(team); });
+    for (int first = 0; first < league; first += cluster) {
+      scheduler.scratch.assign(static_cast<std::size_t>(cluster),
+                               std::vector<std::byte>(scratch + 16, std::byte{0xA5}));
+      scheduler.run(cluster, Threads, [&](int team) { functor(test::WarpTeam(first + team)); });
     }
+  }
+  template <int, int, class>
+  static bool can_launch_clusters(test::Warps const&) {
+    return true;
+  }
+  template <int, int TeamsAtOnce, class>
+  static int clusters_at_once(test::Warps const& exec, int cluster, std::size_t) {
+    return cluster <= exec.most_together ? (TeamsAtOnce * exec.multiprocessors + cluster - 1) / cluster : 0;
   }
 };
 
@@ -154,11 +214,11 @@ struct WarpAtoms<test::Warps> {
     auto& s = test::WarpScheduler::instance();
     static_assert(sizeof(T) <= sizeof(s.words[0]));
     for (int step = Lanes / 2; step > 0; step /= 2) {
-      int const me = s.thread();
-      std::memcpy(s.words[me], &x, sizeof(T));
+      std::size_t const me = s.current();
+      std::memcpy(s.words[me].data(), &x, sizeof(T));
       s.meet_warp();
       T other;
-      std::memcpy(&other, s.words[me ^ step], sizeof(T));
+      std::memcpy(&other, s.words[me ^ static_cast<std::size_t>(step)].data(), sizeof(T));
       s.meet_warp();
       x = f(x, other);
     }
@@ -170,13 +230,29 @@ struct WarpAtoms<test::Warps> {
   }
   template <class Tag, int Warps, class T>
   static T share_in_turn(T const& x, int turn) {
-    static T all[2][Warps];
+    static T all[16][2][Warps];  // (teams, turns, warps)
     auto& s = test::WarpScheduler::instance();
-    int const me = s.thread();
-    if (me % 32 == 0) all[turn][me / 32] = x;
+    int const me = s.thread(), team = s.team();
+    if (me % 32 == 0) all[team][turn][me / 32] = x;
     s.meet_team();
-    return all[turn][me % 32 % Warps];
+    return all[team][turn][me % 32 % Warps];
   }
+  template <class>
+  static void begin_sharing_among_teams(int) {}
+  template <class Tag, class T>
+  static T share_among_teams_in_turn(T const& x, int teams, int i) {
+    static T all[2][16];  // (turns, teams)
+    auto& s = test::WarpScheduler::instance();
+    if (s.thread() == 0) all[i & 1][s.team()] = x;
+    s.meet_together();
+    return all[i & 1][s.thread() % 32 % teams];
+  }
+  template <class T, int N>
+  static void copy_ahead(Pack<T, N>* to, T const* from) {
+    test::WarpScheduler::instance().copy(to, load_pack<N>(from));
+  }
+  static void end_copies() { test::WarpScheduler::instance().end_copies(); }
+  static void wait_for_copies(int pending) { test::WarpScheduler::instance().wait_for_copies(pending); }
   template <class T, int N, int Packs>
   static std::int32_t largest_magnitude(Pack<T, N> const (&x)[Packs]) {
     std::int32_t largest = 0;

@@ -10,8 +10,11 @@
 #include <Kokkos_Core.hpp>
 #include <atomic>
 #include <cstddef>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 static_assert(KOKKOS_VERSION >= 40700 && KOKKOS_VERSION < 60000,
               "the CUDA launcher builds Kokkos' team member by hand; it was tried with Kokkos 4.7 only");
@@ -144,7 +147,7 @@ struct Machine<Kokkos::Cuda> {
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
     attributes[1].id = cudaLaunchAttributeClusterDimension;
     attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1);
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1, cluster);
   }
 
   /// Whether the device and its code of the kernel know clusters.
@@ -153,7 +156,56 @@ struct Machine<Kokkos::Cuda> {
     return can_wait<Threads, TeamsAtOnce, Functor>(exec.cuda_device());
   }
 
+  /// How many such clusters of teams with so much scratch run at the same time: processors are grouped, and clusters
+  /// lie within a group. Asked once for every size.
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static int clusters_at_once(Kokkos::Cuda const& exec, int cluster, std::size_t scratch) {
+    if (!can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec)) return 0;
+    using Key = std::tuple<int, int, std::size_t>;
+    static std::mutex mutex;
+    static std::map<Key, int> known;
+    std::lock_guard const lock(mutex);
+    auto const [at, is_new] = known.try_emplace(Key{exec.cuda_device(), cluster, scratch}, 0);
+    if (!is_new) return at->second;
+    char const* const label = "tessera: clusters at once";
+    CurrentDevice const device(label, exec.cuda_device());
+    void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
+    allow<Threads, TeamsAtOnce, Functor>(label, exec, cluster, scratch);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    cudaLaunchConfig_t config = configuration<Threads>(exec, cluster, scratch, &attribute, 1);
+    if (cudaOccupancyMaxActiveClusters(&at->second, kernel, &config) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      at->second = 0;
+    }
+    return at->second;
+  }
+
  private:
+  static constexpr int portable_cluster = 8;  // larger ones are the device's own
+
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static void allow(char const* label, Kokkos::Cuda const& exec, int cluster, std::size_t scratch) {
+    void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
+    auto const* const address = reinterpret_cast<void const*>(kernel);
+    allow_shared_memory<KernelTag<Threads, TeamsAtOnce, Functor>>(label, address, exec.cuda_device(),
+                                                                  reduce_bytes + scratch);
+    if (cluster > portable_cluster)
+      cuda_check(cudaFuncSetAttribute(address, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), label);
+  }
+  template <int Threads>
+  static cudaLaunchConfig_t configuration(Kokkos::Cuda const& exec, int league, std::size_t scratch,
+                                          cudaLaunchAttribute* attributes, unsigned count) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(league));
+    config.blockDim = dim3(32, Threads / 32);
+    config.dynamicSmemBytes = reduce_bytes + scratch;
+    config.stream = exec.cuda_stream();
+    config.attrs = attributes;
+    config.numAttrs = count;
+    return config;
+  }
   /// Whether the device's code of the kernel knows how to wait for those before it: that made for sm_90 and later.
   /// Asked once.
   template <int Threads, int TeamsAtOnce, class Functor>
@@ -170,21 +222,13 @@ struct Machine<Kokkos::Cuda> {
   }
   template <int Threads, int TeamsAtOnce, class Functor>
   static void start(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
-                    Functor const& functor, cudaLaunchAttribute* attributes, unsigned count) {
+                    Functor const& functor, cudaLaunchAttribute* attributes, unsigned count, int cluster = 1) {
     static_assert(sizeof(Functor) <= 4000, "kernel parameters hold 4 KB: pass large tables through memory");
     if (league <= 0) return;
     CurrentDevice const device(label, exec.cuda_device());
     void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
-    std::size_t const bytes = reduce_bytes + scratch;
-    allow_shared_memory<KernelTag<Threads, TeamsAtOnce, Functor>>(label, reinterpret_cast<void const*>(kernel),
-                                                                  exec.cuda_device(), bytes);
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(league));
-    config.blockDim = dim3(32, Threads / 32);
-    config.dynamicSmemBytes = bytes;
-    config.stream = exec.cuda_stream();
-    config.attrs = attributes;
-    config.numAttrs = count;
+    allow<Threads, TeamsAtOnce, Functor>(label, exec, cluster, scratch);
+    cudaLaunchConfig_t const config = configuration<Threads>(exec, league, scratch, attributes, count);
     KernelRegion const region(label, exec);
     cuda_check(cudaLaunchKernelEx(&config, kernel, functor, int(reduce_bytes), static_cast<int>(scratch)), label);
   }

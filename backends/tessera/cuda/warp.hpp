@@ -10,6 +10,7 @@
 #include <tessera/portable/pack.hpp>
 #include <tessera/types.hpp>
 #if defined(__CUDACC__)
+#include <tessera/cuda/ptx.hpp>
 #include <tessera/cuda/rounding.hpp>
 #endif
 
@@ -57,23 +58,76 @@ struct WarpAtoms<Kokkos::Cuda> {
     return all[turn][threadIdx.x % Warps];
   }
 
-  template <class Tag, class T>
-  __device__ __forceinline__ static T share_among_teams(T const& x, int teams) {
+  /// What the teams of a cluster send each other: barriers that count the bytes that have come.
+  struct Mailbox {
+    uint4 from[2][16];  // (turns, teams)
+    std::uint64_t there[2];
+  };
+  template <class Tag>
+  __device__ __forceinline__ static Mailbox& mailbox() {
+    __shared__ Mailbox box;
+    return box;
+  }
+  template <class Tag>
+  __device__ __forceinline__ static void begin_sharing_among_teams(int teams) {
 #if __CUDA_ARCH__ >= 900
-    static_assert(sizeof(T) % 4 == 0);
-    __shared__ T all[8];  // (teams)
-    ptx::cluster_meet();  // a team's shared memory may be written once it has started
-    if (thread() < teams) {
-      std::uint32_t words[sizeof(T) / 4];
-      memcpy(words, &x, sizeof(T));
-      std::uint32_t const to = ptx::cluster_address(ptx::shared_address(&all[ptx::cluster_rank()]), thread());
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof(T) / 4); ++i) ptx::cluster_store_word(to + 4 * i, words[i]);
+    if (teams == 1) return;
+    if (thread() == 0) {
+      for (std::uint64_t& barrier : mailbox<Tag>().there) ptx::barrier_init(&barrier, 1);
+      ptx::barrier_init_fence();
     }
-    ptx::cluster_meet_in_order();
-    return all[threadIdx.x % static_cast<unsigned>(teams)];
+    ptx::cluster_meet();
+#endif
+  }
+  /// A team sends what it has for call i + 2 when it has all of call i + 1, to which each team has given its part when
+  /// its threads had read those of call i.
+  template <class Tag, class T>
+  __device__ __forceinline__ static T share_among_teams_in_turn(T const& x, int teams, int i) {
+#if __CUDA_ARCH__ >= 900
+    static_assert(sizeof(T) <= 16 && sizeof(T) % 4 == 0);
+    Mailbox& box = mailbox<Tag>();
+    int const turn = i & 1;
+    if (thread() == 0) ptx::barrier_arrive_expect(&box.there[turn], 16 * teams);
+    if (thread() < teams) {
+      uint4 words{};
+      memcpy(&words, &x, sizeof(T));
+      ptx::cluster_store(ptx::cluster_address(ptx::shared_address(&box.from[turn][ptx::cluster_rank()]), thread()),
+                         ptx::cluster_address(ptx::shared_address(&box.there[turn]), thread()), words);
+    }
+    ptx::barrier_wait(&box.there[turn], i >> 1 & 1);
+    T all;
+    uint4 const words = box.from[turn][threadIdx.x % static_cast<unsigned>(teams)];
+    memcpy(&all, &words, sizeof(T));
+    return all;
 #else
     return x;  // such kernels are launched with one team
+#endif
+  }
+
+  template <class T, int N>
+  __device__ __forceinline__ static void copy_ahead(Pack<T, N>* to, T const* from) {
+#if __CUDA_ARCH__ >= 800
+    static_assert(sizeof(*to) == 16);
+    ptx::copy_async<16>(to, from);
+#else
+    *to = load_pack<N>(from);
+#endif
+  }
+  __device__ __forceinline__ static void end_copies() {
+#if __CUDA_ARCH__ >= 800
+    ptx::copy_async_commit();
+#endif
+  }
+  __device__ __forceinline__ static void wait_for_copies(int pending) {
+#if __CUDA_ARCH__ >= 800
+    if (pending >= 8)
+      ptx::copy_async_wait<8>();
+    else if (pending >= 4)
+      pending >= 6 ? ptx::copy_async_wait<6>() : pending == 5 ? ptx::copy_async_wait<5>() : ptx::copy_async_wait<4>();
+    else if (pending >= 2)
+      pending == 3 ? ptx::copy_async_wait<3>() : ptx::copy_async_wait<2>();
+    else
+      pending == 1 ? ptx::copy_async_wait<1>() : ptx::copy_async_wait<0>();
 #endif
   }
 

@@ -7,15 +7,19 @@
 #include <cstdint>
 
 #include <tessera/launch.hpp>
+#include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/row_types.hpp>
 
 namespace tessera::detail {
 
 /// out(j) = sum over i of parts(i, j), for one output or two of the same length: what teams have summed over rows.
-template <class Exec, class Acc>
+/// `Width` columns a thread, which divide the number of columns.
+template <class Exec, class Acc, int Width = 1>
 struct SumColumns {
-  static constexpr int columns_a_team = 32, groups = 32, threads = columns_a_team * groups;
+  static constexpr int columns_a_team = 32 * Width, groups = 8, threads = 32 * groups;
   static constexpr bool starts_early = Machine<Exec>::lanes > 1;
+
+  using Values = Pack<Acc, Width>;
 
   Acc const* parts[2];  // (rows, columns) each
   void* out[2];         // either may be absent
@@ -23,7 +27,7 @@ struct SumColumns {
   std::int64_t stride[2];
   std::int64_t rows, columns;
 
-  KOKKOS_FUNCTION static std::size_t scratch() { return Machine<Exec>::lanes == 1 ? 0 : threads * sizeof(Acc); }
+  KOKKOS_FUNCTION static std::size_t scratch() { return Machine<Exec>::lanes == 1 ? 0 : threads * sizeof(Values); }
   /// Teams of the first output, then those of the second.
   std::int64_t teams_an_output() const { return (columns + columns_a_team - 1) / columns_a_team; }
 
@@ -50,27 +54,31 @@ struct SumColumns {
     for (int j = 0; j < count; ++j) store(which, first + j, sum[j]);
   }
 
-  /// Each thread one column of every `groups`-th row, then one group the sums of all in order.
+  /// Each thread its columns of every `groups`-th row, then one group the sums of all in order.
   KOKKOS_FUNCTION void by_lanes(TeamMember<Exec> const& team, int which, std::int64_t first) const {
-    int const thread = thread_of<Exec>(team), group = thread / columns_a_team, j = thread % columns_a_team;
-    auto* const room = static_cast<Acc*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch())));
-    Acc sum = 0;
-    if (first + j < columns) {
-      Acc const* const from = parts[which] + first + j;
+    int const thread = thread_of<Exec>(team), group = thread / 32, lane = thread % 32;
+    std::int64_t const column = first + lane * Width;
+    auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(scratch(), 16));
+    Values sum = {};
+    if (column < columns) {
+      Acc const* const from = parts[which] + column;
       constexpr int at_once = 8;
       std::int64_t i = group;
       for (; i + (at_once - 1) * groups < rows; i += at_once * groups) {
-        Acc x[at_once];
-        unroll<at_once>([&](auto u) { x[u] = from[(i + u * groups) * columns]; });
-        unroll<at_once>([&](auto u) { sum += x[u]; });
+        Values x[at_once];
+        unroll<at_once>([&](auto u) { x[u] = load_pack<Width>(from + (i + u * groups) * columns); });
+        unroll<at_once>([&](auto u) { add(sum, x[u]); });
       }
-      for (; i < rows; i += groups) sum += from[i * columns];
+      for (; i < rows; i += groups) add(sum, load_pack<Width>(from + i * columns));
     }
     room[thread] = sum;
     team.team_barrier();
-    if (group > 0 || first + j >= columns) return;
-    for (int g = 1; g < groups; ++g) sum += room[g * columns_a_team + j];
-    store(which, first + j, sum);
+    if (group > 0 || column >= columns) return;
+    for (int g = 1; g < groups; ++g) add(sum, room[g * 32 + lane]);
+    for (int j = 0; j < Width; ++j) store(which, column + j, sum[j]);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static void add(Values& sum, Values const& x) {
+    for (int j = 0; j < Width; ++j) sum[j] += x[j];
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void store(int which, std::int64_t column, Acc value) const {
@@ -82,9 +90,26 @@ struct SumColumns {
 };
 
 template <class Exec, class Acc>
-void launch_column_sums(char const* label, Exec const& exec, SumColumns<KernelSpace<Exec>, Acc> const& kernel) {
-  using Kernel = SumColumns<KernelSpace<Exec>, Acc>;
-  launch<Kernel::threads>(label, exec, 2 * kernel.teams_an_output(), Kernel::scratch(), kernel);
+void launch_column_sums(char const* label, Exec const& exec, SumColumns<KernelSpace<Exec>, Acc> const& sums) {
+  auto const start = [&](auto width) {
+    using Kernel = SumColumns<KernelSpace<Exec>, Acc, decltype(width)::value>;
+    Kernel kernel;
+    for (int i = 0; i < 2; ++i) {
+      kernel.parts[i] = sums.parts[i];
+      kernel.out[i] = sums.out[i];
+      kernel.type[i] = sums.type[i];
+      kernel.stride[i] = sums.stride[i];
+    }
+    kernel.rows = sums.rows;
+    kernel.columns = sums.columns;
+    launch<Kernel::threads>(label, exec, 2 * kernel.teams_an_output(), Kernel::scratch(), kernel);
+  };
+  // Of few columns as many threads as there are, of many as wide loads.
+  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc));
+  if (Machine<KernelSpace<Exec>>::lanes > 1 && sums.columns % wide == 0 && sums.columns >= 32768)
+    start(Constant<wide>{});
+  else
+    start(Constant<1>{});
 }
 
 }  // namespace tessera::detail

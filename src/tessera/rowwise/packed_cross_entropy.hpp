@@ -7,7 +7,7 @@
 #include <tessera/rowwise/labels.hpp>
 #include <tessera/rowwise/packed_pairs.hpp>
 #include <tessera/rowwise/packed_softmax.hpp>
-#include <tessera/rowwise/staying_rows.hpp>
+#include <tessera/rowwise/streamed_rows.hpp>
 
 namespace tessera::detail {
 
@@ -34,7 +34,9 @@ struct CrossEntropyRows {
   float smoothing, each;  // the part that is spread, and what of it a class gets
 
   KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(PackedRowPlace const& row) const {
-    return targets.read(row.offset(targets.place), row.offset(targets.d_loss));
+    LossTarget<float> target = targets.read(row.offset(targets.place), row.offset(targets.d_loss));
+    target.label = static_cast<int>(target.label);  // one register of it is kept
+    return target;
   }
   KOKKOS_FORCEINLINE_FUNCTION float logit(PackedRowPlace const& row, LossTarget<float> const& target) const {
     return target.counts() ? static_cast<float>(static_cast<T const*>(logits.data)[row.offset(logits) + target.label])
@@ -42,8 +44,8 @@ struct CrossEntropyRows {
   }
   /// For one thread of a row.
   KOKKOS_FORCEINLINE_FUNCTION void write_loss(PackedRowPlace const& row, LossTarget<float> const& target,
-                                              LossPart const& all, float logit) const {
-    float const whole = reference_of(all.top) + Kokkos::log(all.sum);
+                                              LossPart const& all, float log_of_sum, float logit) const {
+    float const whole = reference_of(all.top) + log_of_sum;
     if (log_sum.present()) row.template value<float>(log_sum) = whole;
     if (loss.present()) row.template value<float>(loss) = loss_of(target, whole, logit, all.total, smoothing, each);
   }
@@ -51,27 +53,32 @@ struct CrossEntropyRows {
 
 /// The gradient of the logits of a row.
 struct LossSlope {
-  float top, factor, less, hit;
-  int label;
+  float factor, less, hit;
+  bool counts;
 
   KOKKOS_FORCEINLINE_FUNCTION LossSlope(LossTarget<float> const& target, LossPart const& all, float smoothing,
                                         float each)
-      : top(reference_of(all.top)),
-        factor(target.gradient / all.sum),
+      : factor(target.gradient / all.sum),
         less(target.gradient * each),
         hit(target.gradient * (1 - smoothing)),
-        label(static_cast<int>(target.label)) {}
+        counts(target.counts()) {}
 
-  /// Of a pack whose first logit is that of class `first`.
+  /// From exponentials, relative as the sum is. The label's own gradient is less by `hit`: the thread that has stored
+  /// it stores it again, which takes fewer registers than to look for it in every pack.
   template <int Width>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(int first, Pack<float, Width>& x) const {
-    bool const counts = label >= 0;
-    for (int j = 0; j < Width; ++j) x[j] = counts ? exponential_below(x[j] - top) * factor - less : 0.0f;
-    int const at = label - first;
-    if (at >= 0 && at < Width)
-      for (int j = 0; j < Width; ++j)
-        if (j == at) x[j] -= hit;
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(Pack<float, Width>& e) const {
+    if (counts)
+      for (int j = 0; j < Width; ++j) e[j] = e[j] * factor - less;
+    else
+      for (int j = 0; j < Width; ++j) e[j] = 0;
   }
+  KOKKOS_FORCEINLINE_FUNCTION float of_label(float e) const { return e * factor - less - hit; }
+};
+
+/// Of fp16, which takes more registers to widen than bf16 does, fewer teams at a time.
+template <class T, class Shape>
+struct LossShape : Shape {
+  static constexpr int registers = std::is_same_v<T, fp16_t> ? 72 : Shape::registers;
 };
 
 /// Rows that their threads hold in registers.
@@ -92,7 +99,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
     float logit = 0;
     if (row.inside()) {
       target = this->target(row.place);
-      if (row.lane == 0) logit = this->logit(row.place, target);
+      logit = this->logit(row.place, target);
     }
     LossPart part;
     unroll<packs>([&](auto k) {
@@ -113,87 +120,93 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       part = Row::template of_warp<PackedCrossEntropy>(part);
       part = JoinLoss{}(part, [](float x, auto const& f) { return Row::join_parts(x, f); });
     }
-    if (row.lane == 0 && row.inside()) this->write_loss(row.place, target, part, logit);
+    if (row.lane == 0 && row.inside()) this->write_loss(row.place, target, part, Kokkos::log(part.sum), logit);
     if (!this->d_logits.present()) return;
     LossSlope const slope(target, part, this->smoothing, this->each);
+    float const to = reference_of(part.top);
     row.template store<T>(this->d_logits, [&](auto k) {
       typename Row::Values x = Row::Atoms::widened(raw[k]);
-      slope(row.pack(k) * width, x);
+      for (int j = 0; j < width; ++j) x[j] = exponential_below(x[j] - to);
+      slope(x);
       return x;
     });
+    if (target.counts() && static_cast<int>(target.label) / width % Row::lanes == row.lane)
+      (&row.place.template value<T>(this->d_logits))[target.label] = T(slope.of_label(exponential_below(logit - to)));
   }
 };
 
-/// Longer ones, on teams that stay.
-template <class Exec, class T, int Threads>
-struct StayingCrossEntropy : CrossEntropyRows<T> {
-  using Rows = StayingRows<Exec, T, Threads, 1>;
+/// Longer ones, which come through scratch.
+template <class Exec, class T>
+struct StreamedCrossEntropy : CrossEntropyRows<T> {
+  using Rows = StreamedRows<Exec, T, 1>;
   using Base = CrossEntropyRows<T>;
   static constexpr int width = Rows::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
   static constexpr bool starts_early = true;
 
-  int kept = 0, teams = 1;
+  RowStream stream = {};
 
-  explicit StayingCrossEntropy(Base const& rows) : Base(rows) {}
+  explicit StreamedCrossEntropy(Base const& rows) : Base(rows) {}
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Rows::template begin<StreamedCrossEntropy>(stream);
     wait_for_kernels_before<Exec>();
-    Rows const rows(team, this->grid, kept);
-    int const thread = Rows::Atoms::thread();
-    T const rest[1] = {T(lowest)};
     bool const writes = this->d_logits.present();
-    PackedRowPlace now, next(this->grid, team.league_rank());
-    LossTarget<float> target, of_next = this->target(next);
-    float logit = thread == 0 ? this->logit(next, of_next) : 0.0f;
-    LossPart part, all;
-    auto const take = [&](typename Rows::Batch const& batch, auto const& has) { add(part, batch[0], has); };
-    T const* const from[1] = {Rows::data(this->logits, next)};
-    rows.pass(
-        false, true, from, from, rest, [](int, typename Rows::Raw const(&)[1]) {}, take);
-    int turn = 0;
-    for (std::int64_t i = team.league_rank(); i < this->grid.rows; i += teams) {
-      all = Rows::template merged<StayingCrossEntropy>(part, turn, JoinLoss{});
-      turn ^= 1;
-      now = next;
+    RelativeExponential const exponential(1.0f);
+    Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
+    LossTarget<float> target, of_next = this->target(rows.place());
+    for (; rows.there_is_a_row(); rows.go_on()) {
       target = of_next;
-      if (thread == 0) this->write_loss(now, target, all, logit);
-      bool const reads = i + teams < this->grid.rows;
-      part = {};
-      if (reads) {
-        next = PackedRowPlace(this->grid, i + teams);
-        of_next = this->target(next);
-        if (thread == 0) logit = this->logit(next, of_next);
-      }
-      LossSlope const slope(target, all, this->smoothing, this->each);
-      T* const to = Rows::data(this->d_logits, now);
-      T const* const old[1] = {Rows::data(this->logits, now)};
-      T const* const fresh[1] = {Rows::data(this->logits, next)};
-      rows.pass(
-          writes, reads, old, fresh, rest,
-          [&](int first, typename Rows::Raw const(&raw)[1]) {
-            typename Rows::Values x = Rows::Atoms::widened(raw[0]);
-            slope(thread * width + first, x);
-            store_pack<width>(to + first, Rows::Atoms::template narrowed<T>(x));
-          },
-          take);
+      float const logit = this->logit(rows.place(), target);
+      if (rows.there_is_a_next()) of_next = this->target(rows.next_place());
+      LossPart part;
+      rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const&, auto const& has) {
+        add(part, raw[0], has, exponential);
+      });
+      part = rows.template merged<StreamedCrossEntropy>(part, [&](LossPart x, auto const& join) {
+        float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+        return LossPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{}), join(x.total, Add{})};
+      });
+      if (rows.is_first_lane()) this->write_loss(rows.place(), target, part, Kokkos::log(part.sum), logit);
+      if (!writes) continue;
+      LossSlope const slope(target, part, this->smoothing, this->each);
+      float const relative_to = reference_of(part.top);
+      T* const to = rows.data(this->d_logits);
+      rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+        unroll<Rows::batch>([&](auto k) {
+          typename Rows::Values x = Rows::Atoms::widened(raw[0][k]);
+          for (int j = 0; j < width; ++j) x[j] = exponential(x[j], relative_to);
+          slope(x);
+          if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<T>(x));
+        });
+      });
+      if (target.counts() && rows.has_column(target.label))
+        (&rows.place().template value<T>(this->d_logits))[target.label] =
+            T(slope.of_label(exponential(logit, relative_to)));
     }
   }
 
   template <class Has>
-  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&batch)[Rows::batch],
-                                       Has const& has) const {
-    unroll<Rows::batch>([&](auto k) {  // one after the other: widened at once they would not fit into registers
-      typename Rows::Values const x = Rows::Atoms::widened(batch[k]);
-      float top = part.top;
-      for (int j = 0; j < width; ++j) top = larger(top, x[j]);
-      float const to = reference_of(top);
-      part.sum *= exponential_below(part.top - to);
-      part.top = top;
-      for (int j = 0; j < width; ++j) part.sum += exponential_below(x[j] - to);
-      if (this->smoothing != 0 && has(k))
-        for (int j = 0; j < width; ++j) part.total += x[j];
+  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&raw)[Rows::batch], Has const& has,
+                                       RelativeExponential const& exponential) const {
+    typename Rows::Values x[Rows::batch];
+    float top = part.top, sum = 0;
+    unroll<Rows::batch>([&](auto k) {
+      x[k] = Rows::Atoms::widened(raw[k]);
+      top = larger(top, largest(x[k]));
     });
+    float const relative_to = reference_of(top);
+    if (this->smoothing != 0)
+      unroll<Rows::batch>([&](auto k) {
+        if (!has(k)) return;
+        for (int j = 0; j < width; ++j) part.total += x[k][j];
+      });
+    unroll<Rows::batch>([&](auto k) {
+      for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], relative_to);
+      sum += sum_of(x[k]);
+    });
+    part.sum = part.sum * exponential(part.top, relative_to) + sum;
+    part.top = top;
   }
 };
 
@@ -223,18 +236,16 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
                                        static_cast<float>(problem.smoothing),
                                        static_cast<float>(problem.smoothing / static_cast<double>(grid.columns))};
       auto const start = [&](auto shape) {
-        using Shape = decltype(shape);
+        using Shape = LossShape<T, decltype(shape)>;
         launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
       };
       if (rows.packs <= 16)
         start(PairShape<8, 256>{});
       else if (rows.packs <= longest_packed_row)
-        with_packed_shape(rows.packs, start);
+        with_longer_packed_shape(rows.packs, start);
       else
-        with_staying_threads(rows, [&](auto threads) {
-          using Kernel = StayingCrossEntropy<Space, T, decltype(threads)::value>;
-          launch_staying<typename Kernel::Rows>(label, exec, rows, Kernel(common), problem.d_logits.present());
-        });
+        launch_streamed<StreamedRows<Space, T, 1>>(label, exec, StreamedCrossEntropy<Space, T>(common),
+                                                   problem.d_logits.present());
       started = true;
     });
   }

@@ -5,7 +5,7 @@
 
 #include <tessera/normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
-#include <tessera/rowwise/shared_rows.hpp>
+#include <tessera/rowwise/streamed_rows.hpp>
 
 namespace tessera::detail {
 
@@ -147,87 +147,125 @@ struct SampleMoments {
   float count = 0, mean = 0, squares = 0;
 };
 
-/// The same for long rows, batch by batch. A residual needs a sum, which is what is kept, and read again.
-template <class Exec, class T>
-struct SharedNorm {
-  using Row = SharedRow<Exec, T>;
-  using Batch = typename Row::Batch;
-  using Values = typename Row::Values;
-  static constexpr int width = Row::width, batches = shared_packs / Row::batch;
+/// The same for long rows, which come through scratch; with two operands the second is the residual.
+template <class Exec, class T, int Operands>
+struct StreamedNorm {
+  using Rows = StreamedRows<Exec, T, Operands>;
+  using Raw = typename Rows::Raw;
+  using Values = typename Rows::Values;
+  static constexpr int width = Rows::width;
+  static constexpr bool starts_early = true;
 
   PackedGrid grid;
   Operand out, in, weight, bias, mean, rstd, residual, sum;
   float epsilon, inverse_length;
   bool centered;
-  int teams = 1;
+  RowStream stream = {};
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Rows::template begin<StreamedNorm>(stream);
     wait_for_kernels_before<Exec>();
-    Row const row(grid, team.league_rank(), teams);
-    auto const fetch = [&](Batch& batch, int at) {
-      row.load(in, at, batch, T(0.0f));
-      if (residual.present()) add(row, batch, at);
-    };
-    auto const fetch_again = [&](Batch& batch, int at) { row.load(residual.present() ? sum : in, at, batch, T(0.0f)); };
-    Batch kept[batches];
-    unroll<batches>([&](auto i) { fetch(kept[i], i * Row::batch * shared_threads); });
+    if constexpr (Operands == 1)
+      all_rows(Rows(team, grid, stream, {in}, {T(0.0f)}));
+    else
+      all_rows(Rows(team, grid, stream, {in, residual}, {T(0.0f), T(0.0f)}));
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
+    for (; rows.there_is_a_row(); rows.go_on()) {
+      SampleMoments const all = moments(rows);
+      float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
+      if (rows.is_first_lane()) {
+        if (mean.present()) rows.place().template value<float>(mean) = center;
+        if (rstd.present()) rows.place().template value<float>(rstd) = factor;
+      }
+      PackedOutputs<T>::visit(out.type, [&](auto tag) {
+        using To = typename decltype(tag)::type;
+        To* const to = rows.template data<To>(out);
+        rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+          Values slopes[Rows::batch], offsets[Rows::batch];  // all read before the first is waited for
+          unroll<Rows::batch>([&](auto k) {
+            for (int j = 0; j < width; ++j) slopes[k][j] = 1, offsets[k][j] = 0;
+            if (!has(k)) return;
+            if (weight.present())
+              slopes[k] = load_parameter<typename Rows::Atoms, T, width>(weight, rows.column() + first(k));
+            if (bias.present())
+              offsets[k] = load_parameter<typename Rows::Atoms, T, width>(bias, rows.column() + first(k));
+          });
+          unroll<Rows::batch>([&](auto k) {
+            Values x = values(raw, k);
+            for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor * slopes[k][j] + offsets[k][j];
+            if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<To>(x));
+          });
+        });
+      });
+    }
+  }
+
+  /// What is normalised: a sum that is kept is rounded.
+  template <class K>
+  KOKKOS_FORCEINLINE_FUNCTION Values values(typename Rows::Slot const& raw, K k) const {
+    Values x = Rows::Atoms::widened(raw[0][k]);
+    if constexpr (Operands == 2) {
+      Values const added = Rows::Atoms::widened(raw[1][k]);
+      for (int j = 0; j < width; ++j) x[j] += added[j];
+      if (sum.present()) x = Rows::Atoms::widened(Rows::Atoms::template narrowed<T>(x));
+    }
+    return x;
+  }
+
+  /// Of the whole row; writes the sum with the residual.
+  KOKKOS_FORCEINLINE_FUNCTION SampleMoments moments(Rows& rows) const {
     SampleMoments all;
-    row.for_each_batch(kept, fetch, [&](Batch const& batch, int at) { include(row, all, batch, at); });
-    Row::renew(kept);
-    all = row.template merged<SharedNorm>(all, [&](SampleMoments x, auto const& join) {
+    T* const kept = sum.present() ? rows.data(sum) : nullptr;
+    rows.arriving(true, [&](typename Rows::Slot const& slot, auto const& first, auto const& has) {
+      Values x[Rows::batch];
+      float count = 0;
+      unroll<Rows::batch>([&](auto k) {
+        x[k] = values(slot, k);
+        if (!has(k)) return;
+        count += width;
+        if (Operands == 2 && kept != nullptr)
+          store_pack<width>(kept + first(k), Rows::Atoms::template narrowed<T>(x[k]));
+      });
+      if (count > 0) include(all, x, count, has);
+    });
+    return rows.template merged<StreamedNorm>(all, [](SampleMoments x, auto const& join) {
       float const count = join(x.count, Add{});
       float const center = count > 0 ? join(x.count * x.mean, Add{}) / count : 0.0f;
       float const difference = x.count > 0 ? x.mean - center : 0.0f;
       return SampleMoments{count, center, join(x.squares + x.count * difference * difference, Add{})};
     });
-    float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
-    if (row.is_first_lane()) {
-      if (mean.present()) row.place.template value<float>(mean) = center;
-      if (rstd.present()) row.place.template value<float>(rstd) = factor;
-    }
-    PackedOutputs<T>::visit(out.type, [&](auto tag) {
-      row.for_each_batch(kept, fetch_again, [&](Batch const& batch, int at) {
-        row.template store<typename decltype(tag)::type>(out, at, [&](auto k) {
-          Values x = Row::Atoms::widened(batch[k]);
-          for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor;
-          if (row.has(at, k)) scale_pack<typename Row::Atoms, T>(weight, bias, row.begin() + Row::step(at, k), x);
-          return x;
-        });
+  }
+
+  template <class Has>
+  KOKKOS_FORCEINLINE_FUNCTION void include(SampleMoments& all, Values const (&x)[Rows::batch], float count,
+                                           Has const& has) const {
+    float center = 0, squares = 0;
+    if (centered) {
+      unroll<Rows::batch>([&](auto k) {
+        for (int j = 0; j < width; ++j) center += x[k][j];
       });
-    });
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void add(Row const& row, Batch& batch, int at) const {
-    Batch added;
-    row.load(residual, at, added, T(0.0f));
-    unroll<Row::batch>([&](auto k) {
-      Values x = Row::Atoms::widened(batch[k]);
-      Values const y = Row::Atoms::widened(added[k]);
-      for (int j = 0; j < width; ++j) x[j] += y[j];
-      batch[k] = Row::Atoms::template narrowed<T>(x);
-    });
-    row.template store<T>(sum, at, [&](auto k) { return Row::Atoms::widened(batch[k]); });
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void include(Row const& row, SampleMoments& all, Batch const& batch, int at) const {
-    Values x[Row::batch];
-    float total = 0, count = 0;
-    unroll<Row::batch>([&](auto k) {
-      x[k] = Row::Atoms::widened(batch[k]);
-      if (row.has(at, k)) count += width;
-      for (int j = 0; j < width; ++j) total += x[k][j];
-    });
-    if (count == 0) return;
-    float const center = centered ? total / count : 0.0f;
-    float squares = 0;
-    unroll<Row::batch>([&](auto k) {
-      if (!row.has(at, k)) return;
+      center /= count;
+    }
+    unroll<Rows::batch>([&](auto k) {
+      if (!has(k)) return;
       for (int j = 0; j < width; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
     });
     float const both = all.count + count, difference = center - all.mean, part = count / both;
     all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
   }
 };
+
+/// Starts it for rows of T, unless what is read twice could have been overwritten meanwhile.
+template <class T, int Operands, class Exec>
+bool start_streamed_norm(Exec const& exec, NormProblem const& problem,
+                         StreamedNorm<KernelSpace<Exec>, T, Operands> const& kernel) {
+  using Rows = StreamedRows<KernelSpace<Exec>, T, Operands>;
+  bool const overwrites =
+      problem.sum.present() && (problem.sum.data == problem.in.data || problem.sum.data == problem.residual.data);
+  return launch_streamed<Rows>(problem.label, exec, kernel, true, !overwrites);
+}
 
 /// Whether the problem was one of packed rows, and has been started.
 template <class Exec>
@@ -255,10 +293,13 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
       auto const epsilon = static_cast<float>(problem.epsilon),
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       if (rows.packs > longest_packed_row) {
-        if (residual.present() && !sum.present()) return;  // what is kept would have to be wider than T
-        launch_shared(problem.label, exec,
-                      SharedNorm<Space, T>{rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon,
-                                           inverse_length, problem.centered});
+        auto const start = [&](auto operands) {
+          return start_streamed_norm<T, decltype(operands)::value>(
+              exec, problem,
+              {rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered});
+        };
+        started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
+        return;
       } else {
         with_packed_shape(rows.packs, [&](auto shape) {
           using Shape = decltype(shape);

@@ -12,8 +12,8 @@
 
 // Gradients of the parameters are sums over all rows. Teams that stay for the whole launch, 512 threads of them on a
 // multiprocessor, keep those of the rows they meet in registers, 16 columns a thread, and leave them in the workspace
-// at the end: 9 MB on 132 multiprocessors whatever the length of the rows. While they work on a row the next one is on
-// its way into registers.
+// at the end: 9 MB on 132 multiprocessors whatever the length of the rows. The next rows are on their way into scratch
+// meanwhile, where each thread has a place for its own packs of as many rows as fit.
 namespace tessera::detail {
 
 /// The workspace: (parts, columns) for each gradient that is wanted.
@@ -32,168 +32,298 @@ struct NormBackwardSums {
 };
 
 inline constexpr int staying_columns = 16;  // of a thread
+inline constexpr int most_stages = 4;       // what is on its way suffices then
 constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
 
-/// `Lanes` threads a row.
-template <int Lanes, int Packs>
+/// `Lanes` threads a row, or in each of several teams that share it.
+template <int Lanes, int Packs, bool Shared = false>
 struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs> {
   static constexpr int teams_at_once = 512 / staying_threads(Lanes);
+  static constexpr bool shared = Shared;
+};
+
+/// An operand of which a thread has every so many rows.
+struct SteppedOperand : Operand {
+  std::int64_t leap = 0;  // elements to the next one, of one matrix
+
+  SteppedOperand() = default;
+  SteppedOperand(Operand const& a, std::int64_t rows) : Operand(a), leap(a.row * rows) {}
 };
 
 template <class Exec, class T, class Shape>
 struct PackedNormBackward {
   using Row = PackedRow<Exec, Shape, T>;
+  using Atoms = typename Row::Atoms;
   using Raw = typename Row::Raw;
   using Values = typename Row::Values;
   static constexpr int packs = Shape::packs, width = Row::width;
-  static constexpr bool starts_early = true;
+  static constexpr bool starts_early = true, shared = Shape::shared;
 
   PackedGrid grid;
-  Operand d_in, d_out, in, mean, rstd, weight, d_sum;
-  float *d_weights, *d_biases;  // (teams, columns), either may be absent
-  float inverse_length;
-  bool centered;
-  int steps, teams;  // steps: rows, or as many together as a team has room for
+  SteppedOperand d_in = {}, d_out = {}, in = {}, d_sum = {};
+  Operand mean = {}, rstd = {}, weight = {};
+  float *d_weights = nullptr, *d_biases = nullptr;  // (groups, columns), either may be absent
+  float inverse_length = 0;
+  bool centered = false;
+  int steps = 0, groups = 1;  // steps: rows, or as many together as a team has room for; groups of teams that share one
+  int stages = 1;             // steps that a team has in scratch
+  int together = 1;           // teams of a group
 
-  /// What is read of a row.
-  struct Fetched {
-    Raw in[packs], d_out[packs];
-    float center, factor;
-  };
   struct Sums {
     float gradient, product;
   };
+  /// What is copied next, of this thread's row and columns; `before`: packs of the row before the team's part.
+  struct Source {
+    int step, before;
+    T const *in, *d_out, *d_sum;
+  };
+  /// What comes next.
+  struct Result {
+    int step, before;
+    T* d_in;
+  };
+  struct Statistics {
+    float center = 0, factor = 0;
+  };
+  /// The gradients of this thread's columns.
+  struct Gradients {
+    Values weights[packs] = {}, biases[packs] = {};
+  };
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    if constexpr (shared) Atoms::template begin_sharing_among_teams<PackedNormBackward>(together);
+    if constexpr (shared) Atoms::template begin_sharing_among_teams<PackedNormBackward>(together);
     wait_for_kernels_before<Exec>();
-    Values weights[packs] = {}, biases[packs] = {};
-    int step = team.league_rank(), turn = 0;
-    Fetched now, then;
-    fetch(Row(grid, step), now);
-    while (true) {
-      bool const last = step + teams >= steps;
-      if (!last) fetch(Row(grid, step + teams), then);
-      one_row(Row(grid, step), now, weights, biases, turn);
-      if (last) break;
-      step += teams;
-      turn ^= 1;
-      now = then;
+    auto* const room =
+        static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(sizeof(Raw) * stages * stage_packs(), 16));
+    Raw* const mine = room + Atoms::thread();
+    int const first = shared ? team.league_rank() / together : team.league_rank();
+    int const before = shared ? team.league_rank() % together * (Shape::lanes * packs) : 0;
+    Source source{first, before, nullptr, nullptr, nullptr};
+    find(source);
+    for (int i = 0; i < stages; ++i) {
+      clear_beyond(before, mine + i * stage_packs());
+      copy(source, mine + i * stage_packs());
     }
-    if (d_weights != nullptr) leave(team, d_weights, weights);
-    if (d_biases != nullptr) leave(team, d_biases, biases);
+    Values slopes[packs];
+    parameters(before, slopes);
+    Result result{first, before, nullptr};
+    find(result);
+    Statistics next = statistics(result.step);
+    Gradients sums;
+    int stage = 0;
+    TESSERA_ROLLED
+    for (int turn = 0; result.step < steps; ++turn) {
+      Statistics const now = next;
+      T* const to = inside(result.step) ? result.d_in : nullptr;
+      move(result);
+      next = statistics(result.step);
+      one_row(before, mine + stage * stage_packs(), now, slopes, sums, to, turn);
+      copy(source, mine + stage * stage_packs());
+      stage = stage + 1 < stages ? stage + 1 : 0;
+    }
+    if (d_weights != nullptr) leave(team, before, d_weights, sums.weights, room);
+    if (d_biases != nullptr) leave(team, before, d_biases, sums.biases, room);
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION void fetch(Row const& row, Fetched& to) const {
-    row.load(in, to.in, T(0.0f));
-    row.load(d_out, to.d_out, T(0.0f));
-    to.center = to.factor = 0;
-    if (!row.inside()) return;
-    if (centered) to.center = row.place.template value<float>(mean);
-    to.factor = row.place.template value<float>(rstd);
+  KOKKOS_FORCEINLINE_FUNCTION int stage_packs() const { return (d_sum.present() ? 3 : 2) * packs * Shape::threads; }
+  /// Pack k of an operand in a stage.
+  KOKKOS_FORCEINLINE_FUNCTION static Raw& place(Raw* stage, int operand, int k) {
+    return stage[(operand * packs + k) * Shape::threads];
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static int lane() { return Atoms::thread() % Shape::lanes; }
+  KOKKOS_FORCEINLINE_FUNCTION static int column(int before) { return (before + lane()) * width; }
+  KOKKOS_FORCEINLINE_FUNCTION bool has(int before, int k) const {
+    return before + k * Shape::lanes + lane() < grid.packs;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static int row_of(int step) {  // 2^30 rows at most
+    return step * Shape::rows_a_team + Atoms::thread() / Shape::lanes;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool inside(int step) const {
+    return Shape::rows_a_team == 1 || row_of(step) < grid.rows;
   }
 
-  /// xhat and g of pack k.
-  KOKKOS_FORCEINLINE_FUNCTION void values(Row const& row, Fetched const& from, int k, Values& x, Values& g) const {
-    x = Row::Atoms::widened(from.in[k]);
-    g = Row::Atoms::widened(from.d_out[k]);
-    for (int j = 0; j < width; ++j) x[j] = (x[j] - from.center) * from.factor;
-    if (row.has(k)) scale_pack<typename Row::Atoms, T>(weight, Operand{}, row.pack(k) * width, g);
+  template <class X>
+  KOKKOS_FORCEINLINE_FUNCTION static X* first_of(Operand const& a, PackedRowPlace const& row, int at) {
+    return static_cast<X*>(const_cast<void*>(a.data)) + row.offset(a) + at;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void find(Source& x) const {
+    PackedRowPlace const row(grid, row_of(x.step));
+    x.in = first_of<T>(in, row, column(x.before));
+    x.d_out = first_of<T>(d_out, row, column(x.before));
+    x.d_sum = first_of<T>(d_sum, row, column(x.before));
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void find(Result& x) const {
+    PackedRowPlace const row(grid, row_of(x.step));
+    x.d_in = first_of<T>(d_in, row, column(x.before));
+  }
+  /// To this team's next step, if there is one.
+  KOKKOS_FORCEINLINE_FUNCTION void move(Source& x) const {
+    x.step += groups;
+    if (grid.flat) {
+      x.in += in.leap;
+      x.d_out += d_out.leap;
+      x.d_sum += d_sum.leap;
+    } else if (x.step < steps) {
+      find(x);
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void move(Result& x) const {
+    x.step += groups;
+    if (grid.flat) {
+      x.d_in += d_in.leap;
+    } else if (x.step < steps) {
+      find(x);
+    }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Fetched& now, Values (&weights)[packs],
-                                           Values (&biases)[packs], int turn) const {
+  /// What no row fills is zero throughout.
+  KOKKOS_FORCEINLINE_FUNCTION void clear_beyond(int before, Raw* stage) const {
+    unroll<packs>([&](auto k) {
+      if (has(before, k)) return;
+      for (int which = 0; which < (d_sum.present() ? 3 : 2); ++which)
+        for (int j = 0; j < width; ++j) place(stage, which, k)[j] = T(0.0f);
+    });
+  }
+  /// Begins to copy a step, or nothing where there is none.
+  KOKKOS_FORCEINLINE_FUNCTION void copy(Source& source, Raw* to) const {
+    if (source.step < steps) {
+      bool const is = inside(source.step);
+      unroll<packs>([&](auto k) {
+        if (is && has(source.before, k)) {
+          Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width);
+          Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width);
+          if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width);
+        } else if (!is) {
+          for (int j = 0; j < width; ++j) place(to, 0, k)[j] = place(to, 1, k)[j] = T(0.0f);
+        }
+      });
+      move(source);
+    }
+    Atoms::end_copies();
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(int step) const {
+    if (step >= steps || !inside(step)) return {};
+    PackedRowPlace const row(grid, row_of(step));
+    return {centered ? row.value<float>(mean) : 0.0f, row.value<float>(rstd)};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void parameters(int before, Values (&slopes)[packs]) const {
+    unroll<packs>([&](auto k) {
+      for (int j = 0; j < width; ++j) slopes[k][j] = 1;
+      if (has(before, k)) scale_pack<Atoms, T>(weight, Operand{}, k * Shape::lanes * width + column(before), slopes[k]);
+    });
+  }
+
+  /// `to`: where the row's result goes, if there is a row.
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(int before, Raw* stage, Statistics const& now, Values const (&slopes)[packs],
+                                           Gradients& gradients, T* to, int turn) const {
+    Atoms::wait_for_copies(stages - 1);
+    constexpr bool keeps = Shape::rows_a_team == 1;  // for more rows there are not registers enough
+    Values kept[packs];
+    auto const normal = [&](int k) {
+      Values x = values(stage, 0, k);
+      for (int j = 0; j < width; ++j) x[j] = (x[j] - now.center) * now.factor;
+      return x;
+    };
     Sums sums{0, 0};
     unroll<packs>([&](auto k) {
-      if (!row.has(k)) return;
-      Values x, g;
-      values(row, now, k, x, g);
+      Values const x = normal(k), dy = values(stage, 1, k);
       for (int j = 0; j < width; ++j) {
-        sums.gradient += g[j];
-        sums.product += g[j] * x[j];
+        float const g = dy[j] * slopes[k][j];
+        sums.gradient += g;
+        sums.product += g * x[j];
       }
+      if constexpr (keeps) kept[k] = x;
     });
-    sums = whole(sums, turn);
-    float const mean_gradient = centered ? sums.gradient * inverse_length : 0.0f,
-                mean_product = sums.product * inverse_length;
+    sums = whole(sums, turn, together);
+    float const offset = centered ? -now.factor * (sums.gradient * inverse_length) : 0.0f,
+                slope = -now.factor * (sums.product * inverse_length);
     unroll<packs>([&](auto k) {
-      Row::Atoms::renew(now.in[k]);  // what was computed before the exchange takes no registers during it
-      Row::Atoms::renew(now.d_out[k]);
-    });
-    T* const first = static_cast<T*>(const_cast<void*>(d_in.data)) + row.place.offset(d_in);
-    unroll<packs>([&](auto k) {
-      if (!row.has(k)) return;
-      Values x, g;
-      values(row, now, k, x, g);
-      for (int j = 0; j < width; ++j) g[j] = now.factor * (g[j] - mean_gradient - x[j] * mean_product);
+      Values const x = keeps ? kept[k] : normal(k), dy = values(stage, 1, k);
+      Values out;
+      for (int j = 0; j < width; ++j) {
+        float const g = dy[j] * slopes[k][j];
+        out[j] = x[j] * slope + (g * now.factor + offset);
+        gradients.weights[k][j] += dy[j] * x[j];
+        gradients.biases[k][j] += dy[j];
+      }
       if (d_sum.present()) {
-        T const* const from = static_cast<T const*>(d_sum.data) + row.place.offset(d_sum);
-        Values const other = Row::Atoms::widened(load_pack<width>(from + row.pack(k) * width));
-        for (int j = 0; j < width; ++j) g[j] += other[j];
+        Values const other = values(stage, 2, k);
+        for (int j = 0; j < width; ++j) out[j] += other[j];
       }
-      store_pack<width>(first + row.pack(k) * width, Row::Atoms::template narrowed<T>(g));
-      Values const dy = Row::Atoms::widened(now.d_out[k]);
-      for (int j = 0; j < width; ++j) {
-        weights[k][j] += dy[j] * x[j];
-        biases[k][j] += dy[j];
-      }
+      if (to != nullptr && has(before, k))
+        store_pack<width>(to + k * Shape::lanes * width, Atoms::template narrowed<T>(out));
     });
   }
+  KOKKOS_FORCEINLINE_FUNCTION static Values values(Raw* stage, int operand, int k) {
+    Raw const raw = place(stage, operand, k);
+    return Atoms::widened(raw);
+  }
 
-  KOKKOS_FORCEINLINE_FUNCTION static Sums whole(Sums x, int turn) {
+  KOKKOS_FORCEINLINE_FUNCTION static Sums whole(Sums x, int turn, [[maybe_unused]] int together) {
     x = {Row::join(x.gradient, Add{}), Row::join(x.product, Add{})};
     if constexpr (Shape::warps > 1) {
-      x = Row::Atoms::template share_in_turn<PackedNormBackward, Shape::warps>(x, turn);
+      x = Atoms::template share_in_turn<PackedNormBackward, Shape::warps>(x, turn & 1);
       x = {Row::join_parts(x.gradient, Add{}), Row::join_parts(x.product, Add{})};
+    }
+    if constexpr (shared) {
+      x = Atoms::template share_among_teams_in_turn<PackedNormBackward>(x, together, turn);
+      if (lane() % most_teams_together >= together) x = {0, 0};
+      auto const join = [](float y) { return Atoms::template join<most_teams_together>(y, Add{}); };
+      x = {join(x.gradient), join(x.product)};
     }
     return x;
   }
 
   /// This team's part of a gradient, over the rows that it has worked on side by side.
-  KOKKOS_FORCEINLINE_FUNCTION void leave(TeamMember<Exec> const& team, float* all, Values const (&mine)[packs]) const {
-    float* const to = all + std::int64_t{team.league_rank()} * grid.packs * width;
-    int const thread = Row::Atoms::thread(), lane = thread % Shape::lanes;
+  KOKKOS_FORCEINLINE_FUNCTION void leave(TeamMember<Exec> const& team, int before, float* all,
+                                         Values const (&mine)[packs], Raw* scratch) const {
+    int const group = shared ? team.league_rank() / together : team.league_rank();
+    float* const to = all + std::int64_t{group} * grid.packs * width + column(before);
     if constexpr (Shape::rows_a_team == 1) {
       unroll<packs>([&](auto k) {
-        int const pack = k * Shape::lanes + lane;
-        if (pack < grid.packs) store_pack<width>(to + pack * width, mine[k]);
+        if (has(before, k)) store_pack<width>(to + k * Shape::lanes * width, mine[k]);
       });
     } else {
-      auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch())));
+      int const thread = Atoms::thread();
+      auto* const room = reinterpret_cast<Values*>(scratch);
+      team.team_barrier();  // all have read what was there
       unroll<packs>([&](auto k) { room[k * Shape::threads + thread] = mine[k]; });
       team.team_barrier();
-      if (thread < Shape::lanes)
-        unroll<packs>([&](auto k) {
-          Values sum = room[k * Shape::threads + thread];
-          TESSERA_ROLLED
-          for (int i = 1; i < Shape::rows_a_team; ++i) {
-            Values const other = room[k * Shape::threads + i * Shape::lanes + thread];
-            for (int j = 0; j < width; ++j) sum[j] += other[j];
-          }
-          int const pack = k * Shape::lanes + lane;
-          if (pack < grid.packs) store_pack<width>(to + pack * width, sum);
-        });
-      team.team_barrier();  // the next gradient goes through the same room
+      if (thread >= Shape::lanes) return;
+      unroll<packs>([&](auto k) {
+        Values sum = room[k * Shape::threads + thread];
+        TESSERA_ROLLED
+        for (int i = 1; i < Shape::rows_a_team; ++i) {
+          Values const other = room[k * Shape::threads + i * Shape::lanes + thread];
+          for (int j = 0; j < width; ++j) sum[j] += other[j];
+        }
+        if (has(before, k)) store_pack<width>(to + k * Shape::lanes * width, sum);
+      });
     }
-  }
-
- public:
-  KOKKOS_FUNCTION static constexpr std::size_t scratch() {
-    return Shape::rows_a_team == 1 ? 0 : Shape::threads * packs * sizeof(Values);
   }
 };
 
-/// Threads that share a row of so many columns; 0 where it is longer than a team keeps.
+/// Threads of a team that share a row of so many columns.
 inline int staying_lanes(std::int64_t columns) {
-  for (int lanes : {4, 32, 64, 128, 256, 512})
+  for (int lanes : {4, 32, 64, 128, 256})
     if (columns <= staying_columns * lanes) return lanes;
+  return 512;
+}
+/// Teams that share it; 0 where it is longer than they keep.
+inline int staying_teams(std::int64_t columns) {
+  for (int teams = 1; teams <= most_teams_together; teams *= 2)
+    if (columns <= std::int64_t{staying_columns} * 512 * teams) return teams;
   return 0;
 }
 
-/// f(Shape{}) for rows of T that so many threads share.
+/// f(Shape{}) for rows of T that so many threads of so many teams share.
 template <class T, class F>
-void with_staying_shape(int lanes, F const& f) {
+void with_staying_shape(int lanes, int teams, F const& f) {
   constexpr int packs = staying_columns / packed_width<T>;
+  if (teams > 1) return f(StayingShape<512, packs, true>{});
   switch (lanes) {
     case 4:
       return f(StayingShape<4, packs>{});
@@ -210,22 +340,66 @@ void with_staying_shape(int lanes, F const& f) {
   }
 }
 
-/// How many teams have sums to leave, at most.
+/// How many teams, or groups of teams that share a row, have sums to leave, at most.
 template <class Exec>
 std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns) {
-  int const lanes = staying_lanes(columns);
-  if (lanes == 0) return 0;
-  std::int64_t const threads = staying_threads(lanes), rows_a_team = threads / lanes;
-  return std::min((rows + rows_a_team - 1) / rows_a_team, 512 / threads * Machine<Exec>::concurrency(exec));
+  std::int64_t const lanes = staying_lanes(columns), threads = staying_threads(static_cast<int>(lanes)),
+                     rows_a_team = threads / lanes, teams = staying_teams(columns);
+  if (teams == 0) return 0;
+  std::int64_t const at_once = 512 / threads * Machine<Exec>::concurrency(exec) / teams;
+  return std::min((rows + rows_a_team - 1) / rows_a_team, std::max<std::int64_t>(at_once, 1));
 }
 
-/// The number of teams started, each of which leaves a row of sums; 0 where the problem is not one of packed rows.
+/// Starts the kernel for rows of T, with what a problem has beside its grid; returns as the next function.
+template <class T, class Shape, class Exec>
+std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
+                                         int together) {
+  using Kernel = PackedNormBackward<KernelSpace<Exec>, T, Shape>;
+  constexpr int width = packed_width<T>, at_once = Shape::teams_at_once;
+  PackedGrid const rows(grid, width);
+  auto const steps = static_cast<int>((rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team);
+  Kernel kernel{rows};
+  kernel.weight = operand(problem.weight, grid, width, true);
+  kernel.inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
+  kernel.centered = problem.centered;
+  kernel.steps = steps;
+  kernel.together = together;
+  std::size_t const stage =
+      sizeof(typename Kernel::Raw) * (problem.d_sum.present() ? 3 : 2) * Shape::packs * Shape::threads;
+  kernel.stages = static_cast<int>(std::min(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
+  std::size_t const scratch = stage * static_cast<std::size_t>(kernel.stages);
+  int const most = Shape::shared ? groups_at_once<Shape::threads, at_once, Kernel>(exec, together, scratch)
+                                 : at_once * Machine<Exec>::concurrency(exec);
+  if (most == 0) return 0;
+  kernel.groups = static_cast<int>(
+      std::min<std::int64_t>(most, packed_norm_backward_teams(exec, rows.rows, grid.columns)));  // has room for so many
+  auto const stepped = [&](RowArray const& a) {
+    return SteppedOperand(operand(a, grid, width, true), std::int64_t{kernel.groups} * Shape::rows_a_team);
+  };
+  kernel.d_in = stepped(problem.d_in);
+  kernel.d_out = stepped(problem.d_out);
+  kernel.in = stepped(problem.in);
+  kernel.mean = operand(problem.mean, grid, width, true);
+  kernel.rstd = operand(problem.rstd, grid, width, true);
+  kernel.d_sum = stepped(problem.d_sum);
+  NormBackwardSums<float> const sums(problem, kernel.groups);
+  kernel.d_weights = sums.weights;
+  kernel.d_biases = sums.biases;
+  launch_together<Shape::threads, at_once>(problem.label, exec, std::int64_t{kernel.groups} * together, together,
+                                           scratch, kernel);
+  return kernel.groups;
+}
+
+/// The number of teams (or groups of them) started, each of which leaves a row of sums; 0 where the problem is not one
+/// of packed rows.
 template <class Exec>
 std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid) {
   std::int64_t started = 0;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    if (!packed_rows(grid, type) || grid.tiles() == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2)
+    int const together = staying_teams(grid.columns);
+    if (!packed_rows(grid, type) || grid.tiles() == 0 || together == 0 ||
+        grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2)
       return 0;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -235,23 +409,8 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       if (!is_packed_operand(problem.weight, grid, width, type) &&
           !is_packed_operand(problem.weight, grid, width, Scalar::fp32))
         return;
-      PackedGrid const rows(grid, width);
-      auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
-      Operand const d_in = packed(problem.d_in), d_out = packed(problem.d_out), in = packed(problem.in),
-                    mean = packed(problem.mean), rstd = packed(problem.rstd), weight = packed(problem.weight),
-                    d_sum = packed(problem.d_sum);
-      auto const inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
-      with_staying_shape<T>(staying_lanes(grid.columns), [&](auto shape) {
-        using Shape = decltype(shape);
-        using Kernel = PackedNormBackward<KernelSpace<Exec>, T, Shape>;
-        auto const steps = static_cast<int>((rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team);
-        int const teams = std::min(steps, Shape::teams_at_once * Machine<Exec>::concurrency(exec));
-        NormBackwardSums<float> const sums(problem, teams);
-        launch<Shape::threads, Shape::teams_at_once>(
-            problem.label, exec, teams, Kernel::scratch(),
-            Kernel{rows, d_in, d_out, in, mean, rstd, weight, d_sum, sums.weights, sums.biases, inverse_length,
-                   problem.centered, steps, teams});
-        started = teams;
+      with_staying_shape<T>(staying_lanes(grid.columns), together, [&](auto shape) {
+        started = start_staying_norm_backward<T, decltype(shape)>(exec, problem, grid, together);
       });
     });
   }

@@ -153,14 +153,10 @@ bool is_packed_output(RowArray const& a, TileGrid const& grid) {
 }
 
 /// f(Shape{}) with the shape for rows of so many packs: four packs a thread, which is what 64 registers hold of 16-bit
-/// elements, pay for its share of reductions and addresses; of the shortest rows two, as more of them then fit.
+/// elements, pay for its share of reductions and addresses.
 template <class F>
-void with_packed_shape(std::int64_t packs, F const& f) {
-  if (packs <= 8)
-    f(PackedShape<4, 256, 2>{});
-  else if (packs <= 16)
-    f(PackedShape<8, 256, 2>{});
-  else if (packs <= 128)
+void with_longer_packed_shape(std::int64_t packs, F const& f) {
+  if (packs <= 128)
     f(PackedShape<32, 256, 4>{});
   else if (packs <= 256)
     f(PackedShape<64, 64, 4>{});
@@ -171,7 +167,18 @@ void with_packed_shape(std::int64_t packs, F const& f) {
   else
     f(PackedShape<512, 512, 4>{});
 }
+/// The same; of the shortest rows two packs a thread, as more of them then fit.
+template <class F>
+void with_packed_shape(std::int64_t packs, F const& f) {
+  if (packs <= 8)
+    f(PackedShape<4, 256, 2>{});
+  else if (packs <= 16)
+    f(PackedShape<8, 256, 2>{});
+  else
+    with_longer_packed_shape(packs, f);
+}
 inline constexpr std::int64_t longest_packed_row = 2048;
+inline constexpr int most_teams_together = 16;  // that share a longer one
 
 /// As many teams to a multiprocessor as its 65536 registers allow, 32 at most.
 template <class Shape, class Exec, class Kernel>

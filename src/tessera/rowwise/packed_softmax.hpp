@@ -4,7 +4,7 @@
 #define TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
 
 #include <tessera/rowwise/packed_rows.hpp>
-#include <tessera/rowwise/shared_rows.hpp>
+#include <tessera/rowwise/streamed_rows.hpp>
 #include <tessera/softmax.hpp>
 
 namespace tessera::detail {
@@ -17,6 +17,47 @@ KOKKOS_FORCEINLINE_FUNCTION float packed_exponential(float x) { return Kokkos::e
 KOKKOS_FORCEINLINE_FUNCTION float reference_of(float top) {
   return top == -Kokkos::Experimental::infinity_v<float> ? 0.0f : top;
 }
+
+/// e^x for x <= 0, 0 below 2^-126: such a weight is nothing beside that of the maximum.
+KOKKOS_FORCEINLINE_FUNCTION float exponential_below(float x) {
+  KOKKOS_IF_ON_HOST((return exp_below(x);))
+  KOKKOS_IF_ON_DEVICE((return exp2_approximate(x * 1.44269504088896341f);))
+}
+
+/// Of a pack, in as few steps that wait for each other as it takes.
+template <int N>
+KOKKOS_FORCEINLINE_FUNCTION float largest(Pack<float, N> x) {
+  for (int half = N / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) x[j] = larger(x[j], x[j + half]);
+  return x[0];
+}
+template <int N>
+KOKKOS_FORCEINLINE_FUNCTION float sum_of(Pack<float, N> x) {
+  for (int half = N / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) x[j] += x[j + half];
+  return x[0];
+}
+
+/// e^(s x) relative to e^(s top), 0 below 2^-126.
+struct RelativeExponential {
+  float factor;   // log2(e) |s|
+  bool negative;  // s: x and top are those of -x
+
+  KOKKOS_FORCEINLINE_FUNCTION explicit RelativeExponential(float scale)
+      : factor(1.44269504088896341f * (scale < 0 ? -scale : scale)), negative(scale < 0) {}
+
+  template <int N>
+  KOKKOS_FORCEINLINE_FUNCTION void turn(Pack<float, N>& x) const {
+    if (negative)
+      for (int j = 0; j < N; ++j) x[j] = -x[j];
+  }
+  /// `to` is reference_of(top). The difference comes first: the product of x alone could overflow.
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(float x, float to) const {
+    float const exponent = (x - to) * factor;
+    KOKKOS_IF_ON_HOST((return exponent < -126 ? 0.0f : Kokkos::exp2(exponent);))
+    KOKKOS_IF_ON_DEVICE((return exp2_approximate(exponent);))
+  }
+};
 
 /// The maximum of some elements of a row and the sum of their exponentials relative to reference_of(it).
 struct SoftmaxPart {
@@ -110,70 +151,72 @@ struct PackedSoftmax {
   }
 };
 
-/// The same for long rows: maximum and sum together, batch by batch; exponentials are computed a second time.
+/// The same for long rows: maximum and sum together, pack by pack; exponentials are computed a second time.
 template <class Exec, class T>
-struct SharedSoftmax {
-  using Row = SharedRow<Exec, T>;
-  using Batch = typename Row::Batch;
-  static constexpr int width = Row::width;
+struct StreamedSoftmax {
+  using Rows = StreamedRows<Exec, T, 1>;
+  using Values = typename Rows::Values;
+  static constexpr int width = Rows::width;
+  static constexpr bool starts_early = true;
 
   PackedGrid grid;
   Operand out, in;
   float scale;
   bool log;
   T rest;  // what lies beyond a row; scaled it is -Inf
-  int teams = 1;
+  RowStream stream = {};
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Rows::template begin<StreamedSoftmax>(stream);
     wait_for_kernels_before<Exec>();
-    Row const row(grid, team.league_rank(), teams);
-    auto const fetch = [&](Batch& batch, int at) { row.load(in, at, batch, rest); };
-    Batch kept[shared_packs / Row::batch];
-    unroll<shared_packs / Row::batch>([&](auto i) { fetch(kept[i], i * Row::batch * shared_threads); });
-    SoftmaxPart part;
-    row.for_each_batch(kept, fetch, [&](Batch const& batch, int) { part = with_batch(part, batch); });
-    Row::renew(kept);
-    part = row.template merged<SharedSoftmax>(part, [](SoftmaxPart x, auto const& join) {
-      float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-      return SoftmaxPart{top, join(x.sum * packed_exponential(x.top - reference_of(top)), Add{})};
-    });
-    float const to = reference_of(part.top);
-    if (log) {
-      float const denominator = part.sum == 0 ? 0.0f : Kokkos::log(part.sum);
-      write(row, kept, fetch, [&](float x) { return x - to - denominator; });
-    } else {
-      float const factor = part.sum == 0 ? 0.0f : 1.0f / part.sum;
-      write(row, kept, fetch, [&](float x) { return packed_exponential(x - to) * factor; });
+    RelativeExponential const exponential(scale);
+    for (Rows rows(team, grid, stream, {in}, {rest}); rows.there_is_a_row(); rows.go_on()) {
+      SoftmaxPart part;
+      rows.arriving(true,
+                    [&](typename Rows::Slot const& raw, auto const&, auto const&) { add(part, raw[0], exponential); });
+      part = rows.template merged<StreamedSoftmax>(part, [&](SoftmaxPart x, auto const& join) {
+        float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+        return SoftmaxPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{})};
+      });
+      float const to = reference_of(part.top);
+      if (log) {
+        float const size = scale < 0 ? -scale : scale, denominator = part.sum == 0 ? 0.0f : Kokkos::log(part.sum);
+        write(rows, exponential, [&](float x) { return (x - to) * size - denominator; });
+      } else {
+        float const factor = part.sum == 0 ? 0.0f : 1.0f / part.sum;
+        write(rows, exponential, [&](float x) { return exponential(x, to) * factor; });
+      }
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION SoftmaxPart with_batch(SoftmaxPart part, Batch const& batch) const {
-    typename Row::Values x[Row::batch];
-    float top = part.top;
-    unroll<Row::batch>([&](auto k) {
-      x[k] = Row::Atoms::widened(batch[k]);
-      for (int j = 0; j < width; ++j) {
-        x[k][j] *= scale;
-        top = larger(top, x[k][j]);
-      }
+  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxPart& part, typename Rows::Raw const (&raw)[Rows::batch],
+                                       RelativeExponential const& exponential) const {
+    Values x[Rows::batch];
+    float top = part.top, sum = 0;
+    unroll<Rows::batch>([&](auto k) {
+      x[k] = Rows::Atoms::widened(raw[k]);
+      exponential.turn(x[k]);
+      top = larger(top, largest(x[k]));
     });
     float const to = reference_of(top);
-    float sum = part.sum * packed_exponential(part.top - to);
-    unroll<Row::batch>([&](auto k) {
-      for (int j = 0; j < width; ++j) sum += packed_exponential(x[k][j] - to);
+    unroll<Rows::batch>([&](auto k) {
+      for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], to);
+      sum += sum_of(x[k]);
     });
-    return {top, sum};
+    part = {top, part.sum * exponential(part.top, to) + sum};
   }
 
-  template <class Fetch, class F>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, Batch (&kept)[shared_packs / Row::batch], Fetch const& fetch,
-                                         F const& f) const {
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void write(Rows& rows, RelativeExponential const& exponential, F const& f) const {
     PackedOutputs<T>::visit(out.type, [&](auto tag) {
-      row.for_each_batch(kept, fetch, [&](Batch const& batch, int at) {
-        row.template store<typename decltype(tag)::type>(out, at, [&](auto k) {
-          typename Row::Values x = Row::Atoms::widened(batch[k]);
-          for (int j = 0; j < width; ++j) x[j] = f(x[j] * scale);
-          return x;
+      using To = typename decltype(tag)::type;
+      To* const to = rows.template data<To>(out);
+      rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+        unroll<Rows::batch>([&](auto k) {
+          Values x = Rows::Atoms::widened(raw[0][k]);
+          exponential.turn(x);
+          for (int j = 0; j < width; ++j) x[j] = f(x[j]);
+          if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<To>(x));
         });
       });
     });
@@ -198,7 +241,8 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       T const rest(problem.scale < 0 ? HUGE_VALF : -HUGE_VALF);
       using Space = KernelSpace<Exec>;
       if (rows.packs > longest_packed_row)
-        launch_shared(problem.label, exec, SharedSoftmax<Space, T>{rows, out, in, scale, problem.log, rest});
+        launch_streamed<StreamedRows<Space, T, 1>>(problem.label, exec,
+                                                   StreamedSoftmax<Space, T>{rows, out, in, scale, problem.log, rest});
       else
         with_packed_shape(rows.packs, [&](auto shape) {
           using Shape = decltype(shape);

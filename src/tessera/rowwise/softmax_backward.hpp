@@ -6,7 +6,7 @@
 #include <tessera/elementary.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
-#include <tessera/rowwise/staying_softmax.hpp>
+#include <tessera/rowwise/streamed_softmax_backward.hpp>
 #include <tessera/rowwise/sums.hpp>
 #include <tessera/softmax_backward.hpp>
 #include <tessera/unroll.hpp>

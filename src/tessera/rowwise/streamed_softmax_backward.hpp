@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_STREAMED_SOFTMAX_BACKWARD_HPP
+#define TESSERA_ROWWISE_STREAMED_SOFTMAX_BACKWARD_HPP
+
+#include <tessera/rowwise/packed_softmax_backward.hpp>
+#include <tessera/rowwise/streamed_rows.hpp>
+
+namespace tessera::detail {
+
+/// The gradient of softmax for long rows, weights relative to the maximum so far.
+template <class Exec, class T>
+struct StreamedSoftmaxBackward {
+  using Rows = StreamedRows<Exec, T, 2>;
+  using Values = typename Rows::Values;
+  static constexpr int width = Rows::width;
+  static constexpr bool starts_early = true;
+
+  PackedGrid grid;
+  Operand d_in, d_out, in;
+  float scale;
+  bool log, from_output;
+  T rest;  // what lies beyond a row: its weight is 0
+  RowStream stream = {};
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Rows::template begin<StreamedSoftmaxBackward>(stream);
+    wait_for_kernels_before<Exec>();
+    RelativeExponential const exponential(scale);
+    for (Rows rows(team, grid, stream, {in, d_out}, {rest, T(0.0f)}); rows.there_is_a_row(); rows.go_on()) {
+      SoftmaxGradientPart part{};
+      if (from_output) part = {0, 1, 0};
+      rows.arriving(true, [&](typename Rows::Slot const& raw, auto const&, auto const&) {
+        if (from_output)
+          add_given(part, raw);
+        else
+          add(part, raw, exponential);
+      });
+      part = whole(rows, part, exponential);
+      SoftmaxSlope const slope(part, 1.0f, scale, log);
+      float const to = reference_of(part.top);
+      T* const out = rows.data(d_in);
+      rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+        unroll<Rows::batch>([&](auto k) {
+          Values x = Rows::Atoms::widened(raw[0][k]);
+          Values const dy = Rows::Atoms::widened(raw[1][k]);
+          weigh(x, to, exponential);
+          if (log)
+            for (int j = 0; j < width; ++j) x[j] = slope.factor * (dy[j] - x[j] * slope.offset);
+          else
+            for (int j = 0; j < width; ++j) x[j] = slope.factor * x[j] * (dy[j] - slope.offset);
+          if (has(k)) store_pack<width>(out + first(k), Rows::Atoms::template narrowed<T>(x));
+        });
+      });
+    }
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Values& x, float to, RelativeExponential const& exponential) const {
+    if (!from_output) {
+      exponential.turn(x);
+      for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
+    } else if (log) {
+      for (int j = 0; j < width; ++j) x[j] = exponential_below(x[j]);
+    }
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void add_given(SoftmaxGradientPart& part, typename Rows::Slot const& raw) const {
+    unroll<Rows::batch>([&](auto k) {
+      Values const x = Rows::Atoms::widened(raw[0][k]), dy = Rows::Atoms::widened(raw[1][k]);
+      for (int j = 0; j < width; ++j) part.gradient += log ? dy[j] : x[j] * dy[j];
+    });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxGradientPart& part, typename Rows::Slot const& raw,
+                                       RelativeExponential const& exponential) const {
+    Values x[Rows::batch];
+    float top = part.top, sum = 0, gradient = 0;
+    unroll<Rows::batch>([&](auto k) {
+      x[k] = Rows::Atoms::widened(raw[0][k]);
+      exponential.turn(x[k]);
+      top = larger(top, largest(x[k]));
+    });
+    float const to = reference_of(top), factor = exponential(part.top, to);
+    unroll<Rows::batch>([&](auto k) {
+      for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], to);
+      sum += sum_of(x[k]);
+      Values dy = Rows::Atoms::widened(raw[1][k]);
+      if (!log)
+        for (int j = 0; j < width; ++j) dy[j] *= x[k][j];
+      gradient += sum_of(dy);
+    });
+    part = {top, part.sum * factor + sum, (log ? part.gradient : part.gradient * factor) + gradient};
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION SoftmaxGradientPart whole(Rows const& rows, SoftmaxGradientPart const& part,
+                                                        RelativeExponential const& exponential) const {
+    return rows.template merged<StreamedSoftmaxBackward>(part, [&](SoftmaxGradientPart x, auto const& join) {
+      if (from_output) return SoftmaxGradientPart{0, 1, join(x.gradient, Add{})};
+      float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+      float const factor = exponential(x.top, reference_of(top));
+      return SoftmaxGradientPart{top, join(x.sum * factor, Add{}), join(log ? x.gradient : x.gradient * factor, Add{})};
+    });
+  }
+};
+
+/// Whether the problem was one of packed rows, and has been started.
+template <class Exec>
+bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, TileGrid const& grid) {
+  bool started = false;
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
+    Scalar const type = problem.in.type;
+    if (!packed_rows(grid, type) || (problem.scale == 0 && !problem.from_output)) return false;
+    RowInputs<float>::visit(type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      constexpr int width = packed_width<T>;
+      for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out})
+        if (!is_packed_operand(*a, grid, width, type)) return;
+      PackedGrid const rows(grid, width);
+      auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
+      Operand const d_in = packed(problem.d_in), d_out = packed(problem.d_out), in = packed(problem.in);
+      auto const scale = static_cast<float>(problem.scale);
+      T const rest(problem.from_output && !problem.log        ? 0.0f
+                   : problem.from_output || problem.scale > 0 ? -HUGE_VALF
+                                                              : HUGE_VALF);
+      using Space = KernelSpace<Exec>;
+      if (rows.packs <= longest_packed_row)
+        with_pair_shape(rows.packs, [&](auto shape) {
+          using Shape = decltype(shape);
+          launch_packed<Shape>(problem.label, exec, rows,
+                               PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, problem.log,
+                                                                      problem.from_output, rest});
+        });
+      else
+        launch_streamed<StreamedRows<Space, T, 2>>(
+            problem.label, exec,
+            StreamedSoftmaxBackward<Space, T>{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
+      started = true;
+    });
+  }
+  return started;
+}
+
+}  // namespace tessera::detail
+
+#endif
