@@ -107,6 +107,16 @@ struct BackwardOperands {
   }
 };
 
+/// By the Hopper pipeline and nothing else.
+inline AttentionBackwardOptions hopper_backward(bool causal, bool deterministic = false) {
+  AttentionBackwardOptions o;
+  o.forward.causal = causal;
+  o.deterministic = deterministic;
+  o.algorithm = AttentionAlgorithm::hopper;
+  o.allow_fallback = false;
+  return o;
+}
+
 template <class Exec, class T, class TG = T>
 void check_backward(AttentionShape z, AttentionBackwardOptions const& options, bool with_d_lse = false) {
   CAPTURE(z.queries);

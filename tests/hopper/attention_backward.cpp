@@ -10,11 +10,8 @@ namespace {
 using Exec = Kokkos::Cuda;
 
 AttentionBackwardOptions forced(bool causal, std::optional<std::int64_t> left = {}) {
-  AttentionBackwardOptions o;
-  o.forward.causal = causal;
+  AttentionBackwardOptions o = hopper_backward(causal);
   o.forward.window_left = left;
-  o.algorithm = AttentionAlgorithm::hopper;
-  o.allow_fallback = false;
   return o;
 }
 

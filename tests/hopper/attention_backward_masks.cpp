@@ -14,15 +14,6 @@ struct Thirds {
   KOKKOS_FUNCTION bool operator()(int b, int, int i, int j) const { return j == i || (b + i + j) % 3 == 0; }
 };
 
-AttentionBackwardOptions forced(bool causal, bool deterministic) {
-  AttentionBackwardOptions o;
-  o.forward.causal = causal;
-  o.deterministic = deterministic;
-  o.algorithm = AttentionAlgorithm::hopper;
-  o.allow_fallback = false;
-  return o;
-}
-
 template <class Mask>
 void check_mask(Mask const& mask, std::function<bool(int, int, int)> const& shows) {
   for (int d : {64, 128, 256})
@@ -34,7 +25,7 @@ void check_mask(Mask const& mask, std::function<bool(int, int, int)> const& show
         AttentionShape const z{2, 2, 1, 410, 410, d, d};
         BackwardOperands<Exec, bf16_t> const x(
             z, [&](int b, int i, int j) { return (!causal || j <= i) && shows(b, i, j); });
-        x.run(forced(causal, deterministic), score::Identity{}, mask);
+        x.run(hopper_backward(causal, deterministic), score::Identity{}, mask);
         x.check();
       }
 }

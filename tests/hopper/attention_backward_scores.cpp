@@ -23,22 +23,14 @@ struct Tabled {
   }
 };
 
-AttentionBackwardOptions forced(bool causal, bool deterministic) {
-  AttentionBackwardOptions o;
-  o.forward.causal = causal;
-  o.deterministic = deterministic;
-  o.algorithm = AttentionAlgorithm::hopper;
-  o.allow_fallback = false;
-  return o;
-}
-
 /// Over features of every kernel, whose tiles hang over the edges.
 template <class F>
 void for_each_shape(F const& f) {
   for (bool causal : {false, true})
     for (int d : {64, 128, 256})
       for (bool deterministic : {false, true})
-        if (!deterministic || d != 256) f(AttentionShape{2, 4, 2, 150, 203, d, d}, forced(causal, deterministic));
+        if (!deterministic || d != 256)
+          f(AttentionShape{2, 4, 2, 150, 203, d, d}, hopper_backward(causal, deterministic));
 }
 
 template <class Score>
@@ -87,7 +79,8 @@ TEST_CASE("the hopper pipeline asks a score about pairs that there are alone") {
   };
   rules.slope = [](double, int, int h, int, int) { return 0.5 + 0.25 * h; };
   for (bool causal : {false, true})
-    for (bool deterministic : {false, true}) check_score(z, forced(causal, deterministic), Tabled{table}, rules);
+    for (bool deterministic : {false, true})
+      check_score(z, hopper_backward(causal, deterministic), Tabled{table}, rules);
 }
 
 TEST_CASE("the hopper pipeline drops what attention dropped") {
@@ -98,7 +91,7 @@ TEST_CASE("the hopper pipeline drops what attention dropped") {
     options.forward.dropout = dropout;
     check_score(z, options, score::Identity{}, rules);
   });
-  AttentionBackwardOptions options = forced(true, false);
+  AttentionBackwardOptions options = hopper_backward(true, false);
   options.forward.dropout = dropout;
   BackwardOperands<Exec, fp16_t> const x({1, 6, 1, 330, 257, 64, 128},
                                          left_by(options.forward, {1, 6, 1, 330, 257, 64, 128}), false, rules);
