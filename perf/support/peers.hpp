@@ -147,10 +147,15 @@ Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, bf16_t, bf16_t> 
                                                      {DNNL_ARG_WEIGHTS, bound(x.b, x.k, x.n, x.transpose_b)},
                                                      {DNNL_ARG_DST, bound(x.c, x.m, x.n, false)}};
   auto const describe = [&](int argument) { return arguments.at(argument).get_desc(); };
-  dnnl::matmul::desc const product(describe(DNNL_ARG_SRC), describe(DNNL_ARG_WEIGHTS), describe(DNNL_ARG_DST));
+#if DNNL_VERSION_MAJOR >= 3
+  dnnl::matmul::primitive_desc const product(engine, describe(DNNL_ARG_SRC), describe(DNNL_ARG_WEIGHTS),
+                                             describe(DNNL_ARG_DST));
+#else
+  dnnl::matmul::primitive_desc const product(
+      {describe(DNNL_ARG_SRC), describe(DNNL_ARG_WEIGHTS), describe(DNNL_ARG_DST)}, engine);
+#endif
   int const threads = exec.concurrency();
-  return {"onednn", [x, arguments, engine, threads, run = dnnl::matmul(dnnl::matmul::primitive_desc(product, engine)),
-                     stream = dnnl::stream(engine)] {
+  return {"onednn", [x, arguments, engine, threads, run = dnnl::matmul(product), stream = dnnl::stream(engine)] {
 #if defined(_OPENMP)
             int const before = omp_get_max_threads();
             omp_set_num_threads(threads);
