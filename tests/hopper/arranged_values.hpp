@@ -101,12 +101,12 @@ struct Sight {
   }
 };
 
-template <class T, class TO, class Score = score::Identity>
+/// A mask of the caller's own is the same in all heads.
+template <class T, class TO, class Score = score::Identity, class Mask = mask::All>
 void run_case(
     AttentionShape z, Setting const& setting, Score const& functor = {},
-    std::function<double(double, int, int, int, int)> const& expected = [](double s, int, int, int, int) {
-      return s;
-    }) {
+    std::function<double(double, int, int, int, int)> const& expected = [](double s, int, int, int, int) { return s; },
+    Mask const& mask = {}) {
   CAPTURE(z.queries);
   CAPTURE(z.keys);
   CAPTURE(z.d);
@@ -188,13 +188,20 @@ void run_case(
     kx = scaled_by_tiles(kx, z, z.d, kt, tiles, setting.scale_keys, places);
     vx = scaled_by_tiles(vx, z, z.d_v, vt, tiles, setting.scale_keys, places);
   }
-  ViewOf<Exec, char*> const workspace("workspace", attention_workspace_size(Exec{}, o, q, k, v, options, functor));
+  ViewOf<Exec, char*> const workspace("workspace",
+                                      attention_workspace_size(Exec{}, o, q, k, v, options, functor, mask));
   options.workspace = workspace.data();
   options.workspace_bytes = workspace.size();
-  attention(Exec{}, o, q, k, v, options, functor);
+  attention(Exec{}, o, q, k, v, options, functor, mask);
 
-  auto r = attention_reference(z, scaled(qh, qs), kx, vx, 1 / std::sqrt(double(z.d)), Sight{z, setting, lengths},
-                               expected, 8 * unit_roundoff<float>(), std::ldexp(1, sizeof(T) == 1 ? -4 : -11));
+  Sight const sight{z, setting, lengths};
+  auto const seen = [&](int b, int i, int j) {
+    if constexpr (!std::is_same_v<Mask, mask::All>)
+      if (!mask(b, 0, i, j)) return false;
+    return sight(b, i, j);
+  };
+  auto r = attention_reference(z, scaled(qh, qs), kx, vx, 1 / std::sqrt(double(z.d)), seen, expected,
+                               8 * unit_roundoff<float>(), std::ldexp(1, sizeof(T) == 1 ? -4 : -11));
   allow<T>(r, z, (setting.scaled ? 9 : 1) * (setting.scale_keys > 0 ? 1.5 : 1));
   auto const out = values(o);
   check_attention(r, setting.bshd ? swapped_heads(out, z.batch, z.queries, z.heads, z.d_v) : out);

@@ -508,6 +508,19 @@ struct Atoms : Sizes {
       for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i)
         acc.r[0][i] = acc.r[0][i] * scale + (begin[i % 4 / 2] + per_col * Compute(i / 4 * 8 + i % 2));
     }
+    /// Of this thread's in an (M, N) accumulator.
+    template <int M, int N>
+    __device__ __forceinline__ Compute first_column(Accumulator<M, N> const*) const {
+      return Compute(col<M, N>(0));
+    }
+    /// acc = acc factor + column - first_column(): a multiply-add an element, with constants.
+    template <int M, int N>
+    __device__ __forceinline__ void add_columns(Accumulator<M, N>& acc, Compute factor) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+#pragma unroll
+      for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i)
+        acc.r[0][i] = acc.r[0][i] * factor + Compute(i / 4 * 8 + i % 2);
+    }
     /// acc = acc scale + tile, whose elements are of type T. Every thread of the consumer has read the tile afterwards.
     template <class T, int M, int N>
     __device__ __forceinline__ void add_tile(Accumulator<M, N>& acc, Compute scale, Addend<M, N> const& tile) const {
@@ -667,6 +680,12 @@ struct Atoms : Sizes {
     }
     template <int M, int N>
     __device__ __forceinline__ void row_max(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
+      own_row_max(acc, rows);
+      join_row_max(rows);
+    }
+    /// The largest of this thread's part of a row, and of all its threads'.
+    template <int M, int N>
+    __device__ __forceinline__ void own_row_max(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float m = rows.v[h];
@@ -682,8 +701,15 @@ struct Atoms : Sizes {
 #pragma unroll
           for (int i = h * 2; i < N / 2; i += 4) m = fmaxf(m, fmaxf(acc.r[0][i], acc.r[0][i + 1]));
         }
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-        rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+        rows.v[h] = m;
+      }
+    }
+    template <int M>
+    __device__ __forceinline__ void join_row_max(RowValues<M>& rows) const {
+#pragma unroll
+      for (float& row : rows.v) {
+        row = fmaxf(row, __shfl_xor_sync(~0u, row, 1));
+        row = fmaxf(row, __shfl_xor_sync(~0u, row, 2));
       }
     }
     /// For all threads that share rows with this one.

@@ -309,9 +309,10 @@ struct AttentionKernel {
       auto const& q_tile = qs.acquire().q;
       math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
       auto const first_words = weights.draw(math, 0);
+      auto const first_sums = weights.find_sums(math, 0, f);
       math.template wait_all_but<0>(s);
       ks.release();
-      weights.weigh(math, 0, f, s, bs, softmax);
+      weights.weigh(math, 0, f, first_sums, s, bs, softmax);
       if constexpr (scales_steps) unit = weights.key_scale(scales.tiles.v, key(t, 0));
       if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, 0, scales.tiles.v, s);
       weights.drop(math, first_words, s);
@@ -327,9 +328,10 @@ struct AttentionKernel {
           if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
         auto const words = weights.draw(math, j);
+        auto const sums = weights.find_sums(math, j, f);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        weights.weigh(math, j, f, s, bs, softmax);
+        weights.weigh(math, j, f, sums, s, bs, softmax);
         if constexpr (scales_steps) weights.change_unit(math, j, unit, softmax);
         if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, j, scales.tiles.v, s);
         weights.drop(math, words, s);

@@ -86,6 +86,25 @@ class OnlineSoftmax {
     take_exponentials(math, s, f);
   }
 
+  /// The same of scores that are x factor + offset, which this thread has for its elements of a row; `largest`: the
+  /// largest score of a row.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset,
+                                          Values& largest) {
+    Compute const scale = scale_;
+    math.for_rows(
+        [scale](Compute& top, Compute const& off, Compute& m, Compute& a, Compute& base, Compute& l) {
+          Compute const before = m;
+          m = (top - before) * scale <= slack ? before : top;
+          base = m == lowest ? Compute(0) : m * scale;
+          a = Math::exp2(before * scale - base);
+          base -= off * scale + exponent;
+          l *= a;
+        },
+        largest, offset, m_, a_, base_, l_);
+    take_exponentials(math, s, Times<Compute>{factor * scale});
+  }
+
   /// Brings what was accumulated before the last update to the new maximum.
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) {

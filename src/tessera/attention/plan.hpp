@@ -292,9 +292,8 @@ char const* bulk_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_u
   else if constexpr (own_functor<Score, Mask> && !compiles_bulk_kernels)
     return "this source, which brings its own score or mask, is not compiled for sm_90a (tessera_target_hopper() in "
            "CMake)";
-  else if ((own_functor<Score, Mask> || drops_weights<Score>)&&with_arranged_values(p.q.type))
-    return "the hopper pipeline takes 8-bit and fp32 operands without dropout and without scores and masks of the "
-           "caller's own";
+  else if (drops_weights<Score> && with_arranged_values(p.q.type))
+    return "the hopper pipeline takes 8-bit and fp32 operands without dropout";
   else if (drops_weights<Score> && p.pages.present())
     return "the hopper pipeline has no dropout over keys in pages";
   else

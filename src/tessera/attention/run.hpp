@@ -54,8 +54,8 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
                           Mask const& mask) {
   if (plan.algorithm == AttentionAlgorithm::hopper) {
     constexpr bool own = own_functor<Score, Mask>;
-    if constexpr (has_bulk_pipeline<Exec> && ((pipelines_attend<T> && (!own || compiles_bulk_kernels)) ||
-                                              (arranges_values<T> && !own && !drops_weights<Score>))) {
+    constexpr bool attends = pipelines_attend<T> || (arranges_values<T> && !drops_weights<Score>);
+    if constexpr (has_bulk_pipeline<Exec> && attends && (!own || compiles_bulk_kernels)) {
       if constexpr (drops_weights<Score> && std::is_same_v<Mask, mask::All>)
         run_attention_bulk<Exec, T, Ranges>(exec, p, score, mask);
       else

@@ -63,6 +63,12 @@ concept BoundsRows = requires(Math const& math, Accumulator& acc, Rows& rows) {
   math.row_max_magnitude(acc, rows);
   { math.holds_for_all(true) } -> std::same_as<bool>;
 };
+/// A machine that adds their columns to scores by constants, and where several threads have parts of a row.
+template <class Math, class Accumulator>
+concept AddsColumns = requires(Math const& math, Accumulator& acc) {
+  math.add_columns(acc, 1.0f);
+  { math.holds_for_all(true) } -> std::same_as<bool>;
+};
 /// The function for small scores, if this thread's are.
 template <class Math, class Accumulator, class Near>
 KOKKOS_FORCEINLINE_FUNCTION bool taken_for_small(Math& math, Accumulator& s, Near const& near) {

@@ -3,6 +3,8 @@
 #ifndef TESSERA_ATTENTION_WEIGHTS_HPP
 #define TESSERA_ATTENTION_WEIGHTS_HPP
 
+#include <cstdint>
+
 #include <tessera/attention/dropout.hpp>
 #include <tessera/attention/key_scales.hpp>
 #include <tessera/attention/online_softmax.hpp>
@@ -28,6 +30,13 @@ struct AttentionWeights {
                         scales_keys = Kernel::scales_keys, scales_steps = Kernel::scales_steps,
                         bounds_rows = Kernel::bounds_rows;
   static constexpr Compute log2_e = Kernel::log2_e;
+  static constexpr Compute most_moderate = Compute(1 << 16);  // of exponents whose rounding does not show
+
+  /// Numbers that f adds may go into what exponents are relative to. Tiles for few queries wait for K and V, and have
+  /// no registers for it.
+  template <class OfHead>
+  static constexpr bool adds_sums = (AddsPlanes<OfHead> || AddsConstants<OfHead, Compute>)&&AddsColumns<Math, Scores> &&
+                                    !ReadsPages<Atoms> && !brings_biases;
 
   Kernel const& kernel;
   typename Kernel::Tile const& t;
@@ -114,9 +123,9 @@ struct AttentionWeights {
 
   /// The scores of step j become weights. Where they are small enough for a score's simpler function, that goes into
   /// the exponents.
-  template <class OfHead, class SB>
-  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, int j, OfHead const& f, Scores& s, SB& bs,
-                                         OnlineSoftmax<Atoms, BM>& softmax) const {
+  template <class OfHead, class FoundSums, class SB>
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, int j, OfHead const& f, [[maybe_unused]] FoundSums const& sums,
+                                         Scores& s, SB& bs, OnlineSoftmax<Atoms, BM>& softmax) const {
     if constexpr (HasNear<OfHead, Compute> && bounds_rows)
       if (sees_all(j)) {
         RowValues largest(math);
@@ -127,7 +136,13 @@ struct AttentionWeights {
         auto const whole = f.whole(kernel.score_scale(t), log2_e);
         if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
       }
-    modify(math, j, f, s, bs);
+    bool modified = false;
+    if constexpr (adds_sums<OfHead>)
+      if (sums.found) {
+        if (weigh_sums(math, sums, AddsPlanes<OfHead>, s, softmax)) return;
+        modified = true;
+      }
+    if (!modified) modify(math, j, f, s, bs);
     if constexpr (scales_steps) {
       RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
       math.row_max(s, largest);
@@ -169,11 +184,64 @@ struct AttentionWeights {
       return false;
     }
   }
+  /// What f adds to the scores of a step, where it is one number or a plane that grows with the key: scores are then
+  /// x factor + offset of this thread's part of a row, x being products, or products in_columns + column.
+  struct Sums {
+    bool found;
+    Compute factor, in_columns;
+    RowValues offset;
+  };
+  /// Found while the scores are multiplied.
+  template <class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION auto find_sums([[maybe_unused]] Math& math, [[maybe_unused]] int j,
+                                             [[maybe_unused]] OfHead const& f) const {
+    if constexpr (!adds_sums<OfHead>) {
+      return KeepsAll{};
+    } else {
+      Sums sums{sees_all(j), score_scale(j), 0, RowValues(math)};
+      int const first_key = Kernel::key(t, j);
+      if constexpr (AddsPlanes<OfHead>) {
+        auto const plane = f.plane(t.query, first_key);
+        constexpr Compute most = Compute(std::uint64_t(1) << 40);  // products times that do not overflow
+        sums.in_columns = sums.factor * reciprocal_approximate(plane.per_key);
+        sums.found = sums.found && plane.per_key > 0 && sums.in_columns <= most;
+        sums.factor = plane.per_key;
+        Compute const first = math.first_column(static_cast<Scores const*>(nullptr));
+        math.each_row(sums.offset, [&](Compute& x, int row) {
+          x = plane.at + plane.per_query * static_cast<Compute>(row) + plane.per_key * first;
+        });
+      } else if (sums.found) {
+        Compute c = 0;
+        sums.found = f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c);
+        math.for_rows([c](Compute& x) { x = c; }, sums.offset);
+      }
+      return sums;
+    }
+  }
+  /// Weights of such scores, for a plane at the price of a multiply-add a score, for a constant of none: what a row has
+  /// goes into what exponents are relative to. Where rounding would show, s becomes the scores: false.
+  KOKKOS_FORCEINLINE_FUNCTION bool weigh_sums(Math& math, Sums const& sums, bool plane, Scores& s,
+                                              OnlineSoftmax<Atoms, BM>& softmax) const {
+    Compute const factor = sums.factor;
+    RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>), offset = sums.offset;
+    if (plane) math.add_columns(s, sums.in_columns);
+    math.own_row_max(s, largest);
+    math.for_rows([factor](Compute& x, Compute off) { x = x * factor + off; }, largest, offset);
+    math.join_row_max(largest);
+    bool all = true;
+    math.for_rows([&](Compute x) { all = all && Kokkos::abs(x) <= most_moderate; }, largest);
+    if (math.holds_for_all(all)) {
+      softmax.update(math, s, factor, offset, largest);
+      return true;
+    }
+    math.for_each_with(s, offset, [factor](Compute& x, Compute off) { x = x * factor + off; });
+    return false;
+  }
   /// Whether the rounding of such exponents does not show.
   template <class Near>
   KOKKOS_FORCEINLINE_FUNCTION static bool moderate(Math& math, Near const& near, RowValues& largest) {
     bool all = true;
-    math.for_rows([&](Compute x) { all = all && Kokkos::abs(near.minus(x, 0)) <= Compute(1 << 16); }, largest);
+    math.for_rows([&](Compute x) { all = all && Kokkos::abs(near.minus(x, 0)) <= most_moderate; }, largest);
     return math.holds_for_all(all);
   }
 
