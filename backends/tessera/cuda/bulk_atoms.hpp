@@ -633,13 +633,13 @@ struct Atoms : Sizes {
 #pragma unroll
       for (int i = 0; i < P / 2; ++i) to.r[0][Col / 2 + i] = to.r[0][Col / 2 + i] * rows.v[i % 4 / 2] + from.r[0][i];
     }
-    /// f(element, its row's value, row, column, flag)
-    template <int M, int N, class Flags, class F>
+    /// f(element, its row's value, row, column)
+    template <int M, int N, class F>
     __device__ __forceinline__ void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows,
-                                                    Flags const& flags, F const& f) const {
+                                                    F const& f) const {
       static_assert(Accumulator<M, N>::blocks == 1);
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2], row<M, N>(i), col<M, N>(i), flag_of(flags, i));
+      for (int i = 0; i < N / 2; ++i) f(acc.r[0][i], rows.v[i % 4 / 2], row<M, N>(i), col<M, N>(i));
     }
     /// f(element of one, element of the other, its column's value, flag). Columns are read as in round_each().
     template <int M, int N, class Flags, class F>

@@ -453,10 +453,10 @@ struct Atoms : Sizes {
         for (int c = 0; c < n; ++c) f(row[c], cols[col + c]);
       });
     }
-    template <int M, int N, class Flags, class F>
-    void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, Flags const& flags, F const& f) const {
+    template <int M, int N, class F>
+    void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int c = 0; c < n; ++c) f(row[c], rows.v[i], i, col + c, flag_at(flags, i, col + c));
+        for (int c = 0; c < n; ++c) f(row[c], rows.v[i], i, col + c);
       });
     }
     template <int M, int N, class Flags, class F>

@@ -368,12 +368,11 @@ struct Atoms : Sizes {
     KOKKOS_FUNCTION void for_each_with_column(Accumulator<M, N>& acc, Compute const (&cols)[N], F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>([&](int i, int j) { f(acc.v[i][j], cols[col(j)]); });
     }
-    /// f(element, its row's value, row, column, flag)
-    template <int M, int N, class Flags, class F>
-    KOKKOS_FUNCTION void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, Flags const& flags,
-                                         F const& f) const {
+    /// f(element, its row's value, row, column)
+    template <int M, int N, class F>
+    KOKKOS_FUNCTION void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       unrolled<Accumulator<M, N>::rows, Accumulator<M, N>::cols>(
-          [&](int i, int j) { f(acc.v[i][j], rows.v[i], row(i), col(j), flag_at(flags, row(i), col(j))); });
+          [&](int i, int j) { f(acc.v[i][j], rows.v[i], row(i), col(j)); });
     }
     /// f(element of one, element of the other, its column's value, flag)
     template <int M, int N, class Flags, class F>

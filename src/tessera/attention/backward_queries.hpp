@@ -196,12 +196,11 @@ struct AttentionQueryGradients {
     auto const weights = head_weights(t);
     int const first_key = key(t, j), last_query = shape.queries - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
-      math.for_each_placed(work.s, work.lse, NoFlags{},
-                           [&](Compute& x, Compute lse, int r, int c, bool) TESSERA_INLINE_LAMBDA {
-                             int const query = t.query + r, at = first_key + c;
-                             weights.template weigh<Math, Asks>(x, lse, query < last_query ? query : last_query,
-                                                                at < last_key ? at : last_key, true);
-                           });
+      math.for_each_placed(work.s, work.lse, [&](Compute& x, Compute lse, int r, int c) TESSERA_INLINE_LAMBDA {
+        int const query = t.query + r, at = first_key + c;
+        weights.template weigh<Math, Asks>(x, lse, query < last_query ? query : last_query,
+                                           at < last_key ? at : last_key, true);
+      });
     };
     if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, first_key, work.s, weights.hidden);
     if constexpr (Functors::classifies)

@@ -13,19 +13,24 @@
 namespace tessera::detail {
 
 /// out(j) = sum over i of parts(i, j), for one output or two of the same length: what teams have summed over rows.
-/// `Width` columns a thread, which divide the number of columns.
-template <class Exec, class Acc, int Width = 1>
-struct SumColumns {
-  static constexpr int columns_a_team = 32 * Width, groups = 8, threads = 32 * groups;
-  static constexpr bool starts_early = Machine<Exec>::lanes > 1;
-
-  using Values = Pack<Acc, Width>;
-
+template <class Acc>
+struct ColumnSums {
   Acc const* parts[2];  // (rows, columns) each
   void* out[2];         // either may be absent
   Scalar type[2];
   std::int64_t stride[2];
   std::int64_t rows, columns;
+};
+
+/// `Width` columns a thread, which divide the number of columns.
+template <class Exec, class Acc, int Width>
+struct SumColumns : ColumnSums<Acc> {
+  using ColumnSums<Acc>::parts, ColumnSums<Acc>::out, ColumnSums<Acc>::type, ColumnSums<Acc>::stride;
+  using ColumnSums<Acc>::rows, ColumnSums<Acc>::columns;
+  static constexpr int columns_a_team = 32 * Width, groups = 8, threads = 32 * groups;
+  static constexpr bool starts_early = Machine<Exec>::lanes > 1;
+
+  using Values = Pack<Acc, Width>;
 
   KOKKOS_FUNCTION static std::size_t scratch() { return Machine<Exec>::lanes == 1 ? 0 : threads * sizeof(Values); }
   /// Teams of the first output, then those of the second.
@@ -90,18 +95,10 @@ struct SumColumns {
 };
 
 template <class Exec, class Acc>
-void launch_column_sums(char const* label, Exec const& exec, SumColumns<KernelSpace<Exec>, Acc> const& sums) {
+void launch_column_sums(char const* label, Exec const& exec, ColumnSums<Acc> const& sums) {
   auto const start = [&](auto width) {
     using Kernel = SumColumns<KernelSpace<Exec>, Acc, decltype(width)::value>;
-    Kernel kernel;
-    for (int i = 0; i < 2; ++i) {
-      kernel.parts[i] = sums.parts[i];
-      kernel.out[i] = sums.out[i];
-      kernel.type[i] = sums.type[i];
-      kernel.stride[i] = sums.stride[i];
-    }
-    kernel.rows = sums.rows;
-    kernel.columns = sums.columns;
+    Kernel const kernel{sums};
     launch<Kernel::threads>(label, exec, 2 * kernel.teams_an_output(), Kernel::scratch(), kernel);
   };
   // Of few columns as many threads as there are, of many as wide loads.
