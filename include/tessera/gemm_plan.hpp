@@ -32,7 +32,7 @@ enum class Op : std::uint8_t { none, transpose };
 enum class Schedule : std::uint8_t {
   automatic,
   cooperative,  ///< half of every tile each
-  ping_pong,    ///< every second tile each: one half stores while the other multiplies
+  ping_pong,    ///< every second tile each: one half stores while the other multiplies (64 x 32: two small teams)
 };
 
 struct GemmOptions {

@@ -141,6 +141,7 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128p beside");
   CHECK(choice(product(Scalar::bf16, 4097, 1280, 5120)) == "128x160p beside");  // two waves, both full
   CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64/1 beside");
+  CHECK(choice(product(Scalar::bf16, 256, 256, 1024)) == "64x32p beside");  // beside the teams of the kernel before
   CHECK(choice(product(Scalar::fp32, 512, 512, 512)) == "64x128/1");
   CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128/1 over");
   CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
@@ -148,6 +149,14 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 1, 8192, 8192)) == "64x64/1");  // the one row is copied, and no more
   CHECK(choice(product(Scalar::bf16, 4096, 8192, 28672)) == "128x144p over");
   CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x128/3");
+
+  GemmProblem batch = product(Scalar::bf16, 1024, 1024, 1024);
+  batch.a.inner = batch.b.inner = batch.c.inner = 64;
+  batch.a.inner_stride = batch.b.inner_stride = batch.c.inner_stride = 1024 * 1024;
+  CHECK(choice(batch) == "128x176p");  // for few steps a tile teams do not meet
+  GemmProblem scaled = product(Scalar::e4m3, 8192, 8192, 8192);
+  scaled.block_scaled = true;
+  CHECK(choice(scaled) == "128x128/1 over");
 
   // What is promoted takes registers: of 256 columns one half after the other.
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192)) == "128x128/1");
@@ -163,7 +172,7 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.tile_m = 32}) == "0x0/1");
   GemmProblem across = product(Scalar::bf16, 512, 512, 512);
   across.b = matrix(Scalar::bf16, 512, 512, 1, 512);
-  CHECK(choice(across, {.tile_n = 192}) == "128x192p over");
+  CHECK(choice(across, {.tile_n = 192}) == "128x192p");
   CHECK(choice(across, {.tile_n = 160}) == "0x0/1");
 
   // Fewer kernels for who compiles them.

@@ -306,7 +306,7 @@ struct BulkPipeline<Kokkos::Cuda> {
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using P = Pipeline<Atoms, Kernel>;
-    int teams = Machine<Kokkos::Cuda>::concurrency(exec);
+    int teams = Machine<Kokkos::Cuda>::concurrency(exec) * Atoms::teams_at_once;
     if constexpr (!CountsTilesInPlace<Kernel>) {
       check_tiles(label, kernel.tiles());
       teams = static_cast<int>(kernel.teams(teams));

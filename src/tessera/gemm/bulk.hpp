@@ -122,8 +122,8 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, b
                                Cluster const& cluster, int concurrency) {
   auto const elements = static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k());
   bool const cached = elements * static_cast<double>(size_of(p.a.type)) < GemmBulkClocks::cache_bytes;
-  double const step =
-      (promoted ? tile.promoted_step : tile.step) * GemmBulkClocks::together(tile, cluster, promoted, cached);
+  double const step = (promoted ? tile.promoted_step : tile.step) *
+                      GemmBulkClocks::together(tile, cluster, promoted, p.block_scaled, cached);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols);
@@ -133,11 +133,11 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, b
                                                           tile.columns * bulk_line_clocks(p.b) / cluster.rows);
   double const sum =
       std::ceil(static_cast<double>(steps) / slices) * std::fmax(step, copies) * GemmBulkClocks::single(tile, waves);
-  double const stored = GemmBulkClocks::store(tile);
+  double const stored = GemmBulkClocks::store(tile), begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy);
+  double const meeting = GemmBulkClocks::meeting(tile, cluster);
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
-    return GemmBulkClocks::start + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile)) + stored;
-  double const a_tile = sum + stored + GemmBulkClocks::combine(tile, slices);
-  double const start = GemmBulkClocks::start + GemmBulkClocks::meeting(tile, cluster);
+    return begun + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile) + meeting) + stored;
+  double const a_tile = sum + stored + GemmBulkClocks::combine(tile, slices), start = GemmBulkClocks::start + meeting;
   // Teams that share tiles are not persistent: every wave begins anew.
   return slices > 1 ? waves * (start + a_tile) : start + waves * a_tile;
 }

@@ -151,8 +151,13 @@ struct GemmAsync<float, false, true> : AsyncSizes {
 /// Lines of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
 /// descriptors and the way to the first result: where the products of one line take less, a step has two.
 constexpr int gemm_bulk_lines(int rows, int columns, bool ping_pong) {
-  return rows == 64 && (columns == 64 || ping_pong) ? 2 : 1;
+  return rows == 64 && (columns <= 64 || ping_pong) ? 2 : 1;
 }
+
+/// Of the smallest tile in ping-pong a multiprocessor has two teams of one consumer: one team's beginning and end are
+/// under the other's products, which may be those of another kernel. Of larger ones, of which every multiprocessor has
+/// some, two of one kernel may come together and none elsewhere: 64 x 128 at 1024³ 6.0 -> 6.3 us.
+constexpr bool gemm_bulk_teams_apart(int columns, bool ping_pong) { return columns == 32 && ping_pong; }
 
 /// A tile of Rows x Columns, and so many stages that 227 KB are full beside 32 KB for the store.
 /// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each), 128 x 192 the largest
@@ -160,16 +165,19 @@ constexpr int gemm_bulk_lines(int rows, int columns, bool ping_pong) {
 template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
           bool Promotes = false, bool PingPong = false>
 struct GemmBulk : BulkSizes {
+  static constexpr bool apart = gemm_bulk_teams_apart(Columns, PingPong);
+  static constexpr int consumers = apart ? 1 : 2, teams_at_once = apart ? 2 : 1;
   static constexpr int lines = gemm_bulk_lines(Rows, Columns, PingPong);
   static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
-  static constexpr int depth = 192 * 1024 / ((BM + BN) * lines * 128);
+  static constexpr int depth = 192 * 1024 / teams_at_once / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
-  static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong;
-  /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more.
-  static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 2 : 1;
-  static constexpr bool crowded = Promotes || (PingPong);  // of registers
+  static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong && !apart;
+  /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
+  /// many steps go one into the other: after the last the tensor cores wait for the sum.
+  static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
+  static constexpr bool crowded = Promotes || ping_pong;  // of registers
   static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers,
-                       consumer_registers = crowded ? 240 : BulkSizes::consumer_registers;
+                       consumer_registers = apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers);
 };
 
 /// For the products of a list, whose sizes nobody knows who chooses.
@@ -185,16 +193,20 @@ struct GemmBulkTile {
   double step, promoted_step;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},    {128, 176, true, 1, 805, 0},
-    {128, 160, true, 1, 735, 0},      {128, 144, true, 1, 680, 0},    {128, 128, true, 1, 608, 0},
-    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},     {128, 192, false, 2, 890, 930},
-    {128, 160, false, 1, 745, 0},     {128, 128, false, 4, 640, 600}, {64, 128, false, 4, 425, 450},
-    {64, 64, false, 1, 240, 0},
+    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},  {128, 176, true, 1, 805, 0},
+    {128, 160, true, 1, 735, 0},      {128, 144, true, 1, 680, 0},  {128, 128, true, 1, 608, 0},
+    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},   {64, 32, true, 1, 232, 0},
+    {128, 192, false, 2, 890, 930},   {128, 160, false, 1, 745, 0}, {128, 128, false, 4, 640, 600},
+    {64, 128, false, 4, 425, 450},    {64, 64, false, 1, 240, 0},
 };
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
 struct GemmBulkClocks {
   static constexpr double start = 4300;  // launch, descriptors, first stage
+  /// Of that, what is under the kernel before where teams of both fit a multiprocessor.
+  static constexpr double early(GemmBulkTile const& t, double busy) {
+    return gemm_bulk_teams_apart(t.columns, t.ping_pong) && busy <= 0.5 ? 350 : 0;
+  }
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
   static constexpr double store(GemmBulkTile const& t) {
     return 800 + t.rows * t.columns / (t.ping_pong ? 12.0 : 24.0);
@@ -212,11 +224,12 @@ struct GemmBulkClocks {
   /// all 132, and 90 to one of 64.
   static constexpr double crowding(double busy) { return busy > 0.6 ? busy : 0.6; }
   /// How much of its time a step takes where two teams load a tile together: the larger tiles are, the less the cache
-  /// was short of, and where sums are promoted nothing is won. Of the largest, sharing the right one saves 0.3 to 1.7
-  /// %. Sharing right tiles of 64 rows does not pay, which was measured and not understood; nor why sharing left ones
-  /// is better where both factors are `cached`, but in ping-pong of many columns.
-  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool cached) {
-    if (c.teams() == 1 || promoted) return 1;
+  /// was short of, and where sums are promoted nothing is won, unless they are scaled too. Of the largest, sharing the
+  /// right one saves 0.3 to 1.7 %. Sharing right tiles of 64 rows does not pay, which was measured and not understood;
+  /// nor why sharing left ones is better where both factors are `cached`, but in ping-pong of many columns.
+  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool scaled, bool cached) {
+    if (c.teams() == 1) return 1;
+    if (promoted) return scaled ? 0.98 : 1;
     if (t.rows == 64) return c.rows > 1 ? 1.1 : (gemm_bulk_lines(t.rows, t.columns, t.ping_pong) > 1 ? 0.98 : 1);
     if (cached && t.columns < 256 && !(t.ping_pong && t.columns >= 160)) return c.rows > 1 ? 1 : 0.97;
     return t.columns < 160 ? 0.98 : (t.columns < 256 || c.rows > 1 ? 0.99 : 1);
@@ -227,10 +240,11 @@ struct GemmBulkClocks {
   static constexpr double single(GemmBulkTile const& t, double waves) {
     return t.ping_pong && t.rows > 64 && waves <= 1 ? 1.05 : 1;
   }
-  /// Before the first step of two teams that do, where little of the machine's time is hidden: seen with the largest
-  /// tile, of which a team may have but one.
+  /// Before the first step of two teams that do: seen with the largest tile, of which a team may have but one, and in
+  /// ping-pong over 16 steps a tile, where sharing then gains nothing.
   static constexpr double meeting(GemmBulkTile const& t, Cluster const& c) {
-    return c.teams() > 1 && t.columns == 256 ? 500 : 0;
+    if (c.teams() == 1) return 0;
+    return t.columns == 256 ? 500 : (t.ping_pong && t.rows > 64 ? 180 : 0);
   }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
   static constexpr double usable(int slices) { return slices > 3 ? 0.87 : (slices > 2 ? 0.93 : 1); }

@@ -78,8 +78,8 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumul
 }
 
 /// How what a step gives is added to acc, which gemm_promoted_sum() is told: add<Col, Slot>() when the products of the
-/// columns from Col on are done, renew<Slot>() when all of them are added. Steps take turns at the slots that a call of
-/// gemm_promoted_steps() has. This one scales nothing.
+/// columns from Col on are done, renew<Slot>() when all of them are added. Of the steps of a call of
+/// gemm_promoted_steps() every second has slot 0, the others 1. This one scales nothing.
 struct AsItIs {
   template <int Col, int Slot, class Math, class Part, class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void add(Math& math, Part const& part, Accumulator& acc) const {
@@ -103,8 +103,8 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Additio
     Part& part = turn % 2 == 0 ? even : odd;
     math.template wait_for<newer>(part);
     if (piece == pieces - 1) in.release();
-    addition.template add<piece * width, turn / pieces>(math, part, acc);
-    if constexpr (piece == pieces - 1) addition.template renew<turn / pieces>(math);
+    addition.template add<piece * width, turn / pieces % 2>(math, part, acc);
+    if constexpr (piece == pieces - 1) addition.template renew<turn / pieces % 2>(math);
   };
   unroll<count>([&](auto turn) {
     if constexpr (turn % pieces == 0) stage = &in.acquire();
@@ -122,8 +122,10 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in
   math.clear(acc);
   int k = 0;
   if constexpr (together > 1) {
+    static_assert(together % 2 == 0);
     for (; k + together <= steps; k += together) gemm_promoted_steps<Atoms, together, N>(math, in, addition, acc);
-    for (; k < steps; ++k) gemm_promoted_steps<Atoms, 1, N>(math, in, addition, acc);
+    for (; k + 2 <= steps; k += 2) gemm_promoted_steps<Atoms, 2, N>(math, in, addition, acc);  // both slots
+    if (k < steps) gemm_promoted_steps<Atoms, 1, N>(math, in, addition, acc);
   } else {  // there are registers for one part
     typename Atoms::template Accumulator<Atoms::BM, width> part(math);
     for (; k < steps; ++k) {
@@ -143,9 +145,9 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_sum(Math& math, int steps, In& in
 template <class Atoms, int N>
 struct StepScales {
   static constexpr int groups = N / 64;  // of columns with one scale
-  static constexpr int slots = [] {      // steps of a call of gemm_promoted_steps()
+  static constexpr int slots = [] {      // that steps of a call of gemm_promoted_steps() take turns at
     if constexpr (requires { Atoms::steps_together; })
-      return Atoms::steps_together;
+      return Atoms::steps_together > 1 ? 2 : 1;
     else
       return 1;
   }();
