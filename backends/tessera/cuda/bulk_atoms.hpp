@@ -994,10 +994,8 @@ struct Atoms : Sizes {
       constexpr bool wide = Acc::columns % 64 == 0 && Sizes::store_boxes > 1;
       using Layout = Swizzled<wide ? 64 : 32>;
       constexpr int width = Layout::width, passes = (Acc::columns + width - 1) / width;
-      constexpr int at_once = Acc::blocks * Acc::columns > 320
-                                  ? 4
-                                  : (std::is_same_v<F, Unchanged> ? 8 : 16);  // elements that there are registers for
-      int const lane = ptx::lane();                                           // no address is kept through the products
+      constexpr int at_once = Acc::blocks * Acc::columns > 320 ? 4 : 16;  // elements that there are registers for
+      int const lane = ptx::lane();                                       // no address is kept through the products
       Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
       row0 += row<M, N>() + warp * Layout::rows;
       col0 += col<M, N>();
