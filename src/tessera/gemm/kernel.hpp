@@ -98,7 +98,7 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Additio
   using Stage = std::remove_cvref_t<decltype(in.acquire())>;
   Part even(math), odd(math);
   Stage const* stage = nullptr;
-  auto const finish = [&](auto turn, auto newer) {
+  auto const finish = [&](auto turn, auto newer) TESSERA_INLINE_LAMBDA {
     constexpr int piece = turn % pieces;
     Part& part = turn % 2 == 0 ? even : odd;
     math.template wait_for<newer>(part);
@@ -106,7 +106,7 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_promoted_steps(Math& math, In& in, Additio
     addition.template add<piece * width, turn / pieces % 2>(math, part, acc);
     if constexpr (piece == pieces - 1) addition.template renew<turn / pieces % 2>(math);
   };
-  unroll<count>([&](auto turn) {
+  unroll<count>([&](auto turn) TESSERA_INLINE_LAMBDA {
     if constexpr (turn % pieces == 0) stage = &in.acquire();
     math.multiply(stage->a, stage->b, turn % 2 == 0 ? even : odd, false, turn % pieces * width);
     if constexpr (turn > 0) finish(Constant<turn - 1>{}, Constant<1>{});
@@ -177,7 +177,7 @@ struct StepScales {
         left(blocks),
         rows_at(math),
         slot{Slot(math), Slot(math)} {
-    math.each_row(rows_at, [&](float const*& at, int i) { at = scales.row(a, row + i, block); });
+    math.each_row(rows_at, [&](float const*& at, int i) TESSERA_INLINE_LAMBDA { at = scales.row(a, row + i, block); });
     for (int g = 0; g < groups; ++g) columns_at[g] = scales.column(b, col + g * 64, block);
     renew<0>(math);
     if constexpr (slots > 1) renew<1>(math);
@@ -193,7 +193,7 @@ struct StepScales {
     Slot& s = slot[At];
     bool const more = --left > 0;
     math.for_rows(
-        [&](Compute& x, float const*& at) {
+        [&](Compute& x, float const*& at) TESSERA_INLINE_LAMBDA {
           x = *at;
           at += more ? row_step : 0;
         },
@@ -378,7 +378,7 @@ struct GemmKernel : GemmTile<Atoms> {
   }
 
   template <class Math, class In>
-  KOKKOS_FUNCTION void body(Math& math, Tile const& t, In& in) const {
+  KOKKOS_FORCEINLINE_FUNCTION void body(Math& math, Tile const& t, In& in) const {
     if constexpr (sizes_tiles<Atoms> && !scaled)
       if (t.steps == 1 && finish.adds_or_overwrites() && math.multiplies_into(c)) {
         auto const& s = in.acquire();
