@@ -78,7 +78,7 @@ struct LossSlope {
 /// Of fp16, which takes more registers to widen than bf16 does, fewer teams at a time.
 template <class T, class Shape>
 struct LossShape : Shape {
-  static constexpr int registers = std::is_same_v<T, fp16_t> ? 72 : Shape::registers;
+  static constexpr int registers = Shape::registers + (std::is_same_v<T, fp16_t> ? 8 : 0);
 };
 
 /// Rows that their threads hold in registers.
@@ -86,14 +86,13 @@ template <class Exec, class T, class Shape>
 struct PackedCrossEntropy : CrossEntropyRows<T> {
   using Row = PackedRow<Exec, Shape, T>;
   using Base = CrossEntropyRows<T>;
-  static constexpr int packs = Shape::packs, width = Row::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
   explicit PackedCrossEntropy(Base const& rows) : Base(rows) {}
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const row(this->grid, team.league_rank());
-    typename Row::Raw raw[packs];
+    typename Row::RawParts raw;
     row.load(this->logits, raw, T(lowest));
     LossTarget<float> target;
     float logit = 0;
@@ -102,17 +101,17 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       logit = this->logit(row.place, target);
     }
     LossPart part;
-    unroll<packs>([&](auto k) {
-      typename Row::Values const x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) part.top = larger(part.top, x[j]);
+    unroll<Row::parts>([&](auto k) {
+      auto const x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) part.top = larger(part.top, x[j]);
     });
     part.top = Row::join(part.top, [](float a, float b) { return larger(a, b); });
     float const relative_to = reference_of(part.top);
-    unroll<packs>([&](auto k) {
-      typename Row::Values const x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) part.sum += exponential_below(x[j] - relative_to);
+    unroll<Row::parts>([&](auto k) {
+      auto const x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) part.sum += exponential_below(x[j] - relative_to);
       if (this->smoothing != 0 && row.has(k))
-        for (int j = 0; j < width; ++j) part.total += x[j];
+        for (int j = 0; j < x.size; ++j) part.total += x[j];
     });
     part.sum = Row::join(part.sum, Add{});
     if (this->smoothing != 0) part.total = Row::join(part.total, Add{});
@@ -125,20 +124,20 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
     LossSlope const slope(target, part, this->smoothing, this->each);
     float const to = reference_of(part.top);
     row.template store<T>(this->d_logits, [&](auto k) {
-      typename Row::Values x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) x[j] = exponential_below(x[j] - to);
+      auto x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) x[j] = exponential_below(x[j] - to);
       slope(x);
       return x;
     });
-    if (target.counts() && static_cast<int>(target.label) / width % Row::lanes == row.lane)
+    if (target.counts() && row.has_column(static_cast<int>(target.label)))
       (&row.place.template value<T>(this->d_logits))[target.label] = T(slope.of_label(exponential_below(logit - to)));
   }
 };
 
 /// Longer ones, which come through scratch.
-template <class Exec, class T>
+template <class Exec, class T, bool Ragged>
 struct StreamedCrossEntropy : CrossEntropyRows<T> {
-  using Rows = StreamedRows<Exec, T, 1>;
+  using Rows = StreamedRows<Exec, T, 1, Ragged>;
   using Base = CrossEntropyRows<T>;
   static constexpr int width = Rows::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
@@ -160,8 +159,8 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
       float const logit = this->logit(rows.place(), target);
       if (rows.there_is_a_next()) of_next = this->target(rows.next_place());
       LossPart part;
-      rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const&, auto const& has) {
-        add(part, raw[0], has, exponential);
+      rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+        add(part, raw[0], exponential, [&](auto k, int j) { return has(k) && rows.has_element(first(k), j); });
       });
       part = rows.template merged<StreamedCrossEntropy>(part, [&](LossPart x, auto const& join) {
         float const top = join(x.top, [](float a, float b) { return larger(a, b); });
@@ -177,7 +176,7 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
           typename Rows::Values x = Rows::Atoms::widened(raw[0][k]);
           for (int j = 0; j < width; ++j) x[j] = exponential(x[j], relative_to);
           slope(x);
-          if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<T>(x));
+          if (has(k)) rows.store(to, first(k), Rows::Atoms::template narrowed<T>(x));
         });
       });
       if (target.counts() && rows.has_column(target.label))
@@ -187,8 +186,8 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
   }
 
   template <class Has>
-  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&raw)[Rows::batch], Has const& has,
-                                       RelativeExponential const& exponential) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&raw)[Rows::batch],
+                                       RelativeExponential const& exponential, Has const& has) const {
     typename Rows::Values x[Rows::batch];
     float top = part.top, sum = 0;
     unroll<Rows::batch>([&](auto k) {
@@ -198,8 +197,8 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     float const relative_to = reference_of(top);
     if (this->smoothing != 0)
       unroll<Rows::batch>([&](auto k) {
-        if (!has(k)) return;
-        for (int j = 0; j < width; ++j) part.total += x[k][j];
+        for (int j = 0; j < width; ++j)
+          if (has(k, j)) part.total += x[k][j];
       });
     unroll<Rows::batch>([&](auto k) {
       for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], relative_to);
@@ -217,15 +216,16 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.logits.type;
-    if (!packed_rows(grid, type)) return false;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using Space = KernelSpace<Exec>;
       constexpr int width = packed_width<T>;
       constexpr char const* label = "tessera::cross_entropy";
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type);
       for (RowArray const* a : {&problem.logits, &problem.d_logits})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      PackedGrid const rows(grid, width);
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole && !make_ragged<T>(rows, grid, problem.logits, problem.d_logits)) return;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
       CrossEntropyRows<T> const common{rows,
                                        packed(problem.logits),
@@ -239,13 +239,17 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
         using Shape = LossShape<T, decltype(shape)>;
         launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
       };
-      if (rows.packs <= 16)
+      if (!fits_a_team(rows))
+        with_row_kind(rows, [&](auto ragged) {
+          using Kernel = StreamedCrossEntropy<Space, T, decltype(ragged)::value>;
+          launch_streamed<typename Kernel::Rows>(label, exec, Kernel(common), {.writes = problem.d_logits.present()});
+        });
+      else if (rows.ragged)
+        with_ragged_shape(rows.packs, start);
+      else if (rows.packs <= 16)
         start(PairShape<8, 256>{});
-      else if (rows.packs <= longest_packed_row)
-        with_longer_packed_shape(rows.packs, start);
       else
-        launch_streamed<StreamedRows<Space, T, 1>>(label, exec, StreamedCrossEntropy<Space, T>(common),
-                                                   problem.d_logits.present());
+        with_longer_packed_shape(rows.packs, start);
       started = true;
     });
   }

@@ -9,22 +9,56 @@
 
 namespace tessera::detail {
 
-/// A pack of a parameter of the columns, of T or fp32, from column `at` on.
-template <class Atoms, class T, int Width>
-KOKKOS_FORCEINLINE_FUNCTION Pack<float, Width> load_parameter(Operand const& from, std::int64_t at) {
-  if (from.type == scalar_of<T>) return Atoms::widened(load_pack<Width>(static_cast<T const*>(from.data) + at));
-  return load_pack<Width>(static_cast<float const*>(from.data) + at);
+/// How `Width` parameters of neighbouring columns are read: as a whole pack, or from wherever they begin, nothing from
+/// column `columns` on.
+struct WholeParameters {
+  template <int Width, class X>
+  KOKKOS_FORCEINLINE_FUNCTION Pack<X, Width> load(X const* parameters, std::int64_t at) const {
+    return load_pack<Width>(parameters + at);
+  }
+};
+struct NeighbouringParameters {
+  int columns;
+  template <int Width, class X>
+  KOKKOS_FORCEINLINE_FUNCTION Pack<X, Width> load(X const* parameters, std::int64_t at) const {
+    if constexpr (Width == 1)
+      return {parameters[at]};
+    else
+      return load_neighbours<Width>(parameters + at, parameters + columns);
+  }
+};
+template <bool Ragged>
+KOKKOS_FORCEINLINE_FUNCTION auto how_parameters_lie(PackedGrid const& grid) {
+  if constexpr (Ragged)
+    return NeighbouringParameters{grid.columns};
+  else
+    return WholeParameters{};
 }
-/// x = x weight + bias, either of which may be missing.
-template <class Atoms, class T, int Width>
-KOKKOS_FORCEINLINE_FUNCTION void scale_pack(Operand const& weight, Operand const& bias, std::int64_t at,
+
+/// A pack of a parameter of the columns, of T or fp32, from column `at` on.
+template <class Atoms, class T, int Width, class How>
+KOKKOS_FORCEINLINE_FUNCTION Pack<float, Width> load_parameter(Operand const& from, std::int64_t at, How const& how) {
+  if (from.type == scalar_of<T>) return Atoms::widened(how.template load<Width>(static_cast<T const*>(from.data), at));
+  return how.template load<Width>(static_cast<float const*>(from.data), at);
+}
+/// x = x weight + bias, either of which may be missing. With `Together`, for which it takes registers, both are on
+/// their way before one is waited for.
+template <class Atoms, class T, bool Together, int Width, class How>
+KOKKOS_FORCEINLINE_FUNCTION void scale_pack(Operand const& weight, Operand const& bias, std::int64_t at, How const& how,
                                             Pack<float, Width>& x) {
+  if (Together && weight.present() && bias.present() && weight.type == scalar_of<T> && bias.type == scalar_of<T>) {
+    auto const w = how.template load<Width>(static_cast<T const*>(weight.data), at),
+               b = how.template load<Width>(static_cast<T const*>(bias.data), at);
+    Pack<float, Width> const slope = Atoms::widened(w), offset = Atoms::widened(b);
+    for (int j = 0; j < Width; ++j) x[j] = x[j] * slope[j] + offset[j];
+    return;
+  }
   if (weight.present()) {
-    Pack<float, Width> const w = load_parameter<Atoms, T, Width>(weight, at);
+    Pack<float, Width> const w = load_parameter<Atoms, T, Width>(weight, at, how);
     for (int j = 0; j < Width; ++j) x[j] *= w[j];
   }
   if (bias.present()) {
-    Pack<float, Width> const b = load_parameter<Atoms, T, Width>(bias, at);
+    Pack<float, Width> const b = load_parameter<Atoms, T, Width>(bias, at, how);
     for (int j = 0; j < Width; ++j) x[j] += b[j];
   }
 }
@@ -38,8 +72,8 @@ struct Moments {
 template <class Exec, class T, class Shape>
 struct PackedNorm {
   using Row = PackedRow<Exec, Shape, T>;
-  using Raw = typename Row::Raw;
-  using Values = typename Row::Values;
+  using Raw = typename Row::RawParts;
+  using Values = typename Row::ValueParts;
   static constexpr int packs = Shape::packs, width = Row::width;
   struct Tag {};
 
@@ -50,30 +84,31 @@ struct PackedNorm {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const row(grid, team.league_rank());
-    Raw raw[packs];
-    Values x[packs];
+    Raw raw;
+    Values x;
     row.load(in, raw, T(0.0f));
     if (residual.present()) {
-      Raw added[packs];
+      Raw added;
       row.load(residual, added, T(0.0f));
-      unroll<packs>([&](auto k) {
+      unroll<Row::parts>([&](auto k) {
         x[k] = Row::Atoms::widened(raw[k]);
         add(x[k], added[k]);
       });
       if (sum.present()) row.template store<T>(sum, [&](auto k) { return x[k]; });
     } else {
-      unroll<packs>([&](auto k) { x[k] = Row::Atoms::widened(raw[k]); });
+      unroll<Row::parts>([&](auto k) { x[k] = Row::Atoms::widened(raw[k]); });
     }
     one_row(row, x);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void add(Values& x, Raw const& added) const {
-    Values const y = Row::Atoms::widened(added);
-    for (int j = 0; j < width; ++j) x[j] += y[j];
+  template <int N>
+  KOKKOS_FORCEINLINE_FUNCTION void add(Pack<float, N>& x, Pack<T, N> const& added) const {
+    Pack<float, N> const y = Row::Atoms::widened(added);
+    for (int j = 0; j < N; ++j) x[j] += y[j];
     if (sum.present()) x = Row::Atoms::widened(Row::Atoms::template narrowed<T>(x));
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Values (&x)[packs]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Values& x) const {
     Moments const own = centered ? warp_moments(row, x) : Moments{0, warp_squares(row, x)};
     Moments const all = whole(row, own);
     float const center = inverse_length * all.sum, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
@@ -81,10 +116,11 @@ struct PackedNorm {
       if (mean.present()) row.place.template value<float>(mean) = center;
       if (rstd.present()) row.place.template value<float>(rstd) = factor;
     }
-    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+    auto const lie = how_parameters_lie<Row::ragged>(grid);
+    Row::Outputs::visit(out.type, [&](auto tag) {
       row.template store<typename decltype(tag)::type>(out, [&](auto k) {
-        for (int j = 0; j < width; ++j) x[k][j] = (x[k][j] - center) * factor;
-        if (row.has(k)) scale_pack<typename Row::Atoms, T>(weight, bias, row.pack(k) * width, x[k]);
+        for (int j = 0; j < x[k].size; ++j) x[k][j] = (x[k][j] - center) * factor;
+        if (row.has(k)) scale_pack<typename Row::Atoms, T, (packs >= 4)>(weight, bias, row.column(k), lie, x[k]);
         return x[k];
       });
     });
@@ -97,22 +133,23 @@ struct PackedNorm {
       int const left = row.count - (k * Row::lanes + warp * Shape::neighbours);
       elements += width * (left < 0 ? 0 : left < Shape::neighbours ? left : Shape::neighbours);
     });
+    if (Row::ragged && warp == 0) elements += row.singles;  // there are fewer of them than lanes
     return elements;
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static float warp_squares(Row const& row, Values const (&x)[packs], float center = 0) {
+  KOKKOS_FORCEINLINE_FUNCTION static float warp_squares(Row const& row, Values const& x, float center = 0) {
     float squares = 0;
-    unroll<packs>([&](auto k) {
+    unroll<Row::parts>([&](auto k) {
       if (!row.has(k)) return;
-      for (int j = 0; j < width; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
+      for (int j = 0; j < x[k].size; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
     });
     return Row::join(squares, Add{});
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION Moments warp_moments(Row const& row, Values const (&x)[packs]) const {
+  KOKKOS_FORCEINLINE_FUNCTION Moments warp_moments(Row const& row, Values const& x) const {
     float sum = 0;
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) sum += x[k][j];
+    unroll<Row::parts>([&](auto k) {
+      for (int j = 0; j < x[k].size; ++j) sum += x[k][j];
     });
     sum = Row::join(sum, Add{});
     float center = inverse_length * sum;
@@ -151,6 +188,7 @@ struct SampleMoments {
 template <class Exec, class T, int Operands>
 struct StreamedNorm {
   using Rows = StreamedRows<Exec, T, Operands>;
+  using Atoms = typename Rows::Atoms;
   using Raw = typename Rows::Raw;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
@@ -172,6 +210,7 @@ struct StreamedNorm {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
+    Parameters const parameters = kept(rows);
     for (; rows.there_is_a_row(); rows.go_on()) {
       SampleMoments const all = moments(rows);
       float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
@@ -183,23 +222,55 @@ struct StreamedNorm {
         using To = typename decltype(tag)::type;
         To* const to = rows.template data<To>(out);
         rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
-          Values slopes[Rows::batch], offsets[Rows::batch];  // all read before the first is waited for
-          unroll<Rows::batch>([&](auto k) {
-            for (int j = 0; j < width; ++j) slopes[k][j] = 1, offsets[k][j] = 0;
-            if (!has(k)) return;
-            if (weight.present())
-              slopes[k] = load_parameter<typename Rows::Atoms, T, width>(weight, rows.column() + first(k));
-            if (bias.present())
-              offsets[k] = load_parameter<typename Rows::Atoms, T, width>(bias, rows.column() + first(k));
-          });
-          unroll<Rows::batch>([&](auto k) {
-            Values x = values(raw, k);
-            for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor * slopes[k][j] + offsets[k][j];
-            if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<To>(x));
+          constexpr int together = 2;  // packs whose parameters are read before the first is waited for
+          static_assert(Rows::batch % together == 0);
+          unroll<Rows::batch / together>([&](auto part) {
+            Values slopes[together], offsets[together];
+            unroll<together>([&](auto i) {
+              int const k = part * together + i;
+              for (int j = 0; j < width; ++j) slopes[i][j] = 1, offsets[i][j] = 0;
+              if (!has(k)) return;
+              if (weight.present())
+                slopes[i] = load_parameter<Atoms, T, width>(parameters.weight, first(k), WholeParameters{});
+              if (bias.present())
+                offsets[i] = load_parameter<Atoms, T, width>(parameters.bias, first(k), WholeParameters{});
+            });
+            unroll<together>([&](auto i) {
+              constexpr int k = decltype(part)::value * together + decltype(i)::value;
+              Values x = values(raw, Constant<k>{});
+              for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor * slopes[i][j] + offsets[i][j];
+              if (has(k)) store_pack<width>(to + first(k), Atoms::template narrowed<To>(x));
+            });
           });
         });
       });
     }
+  }
+
+  /// Where this thread reads the parameters, from its first column on.
+  struct Parameters {
+    Operand weight, bias;
+  };
+  /// Those of the team's columns are the same for all rows: they are kept in scratch where there is room.
+  KOKKOS_FORCEINLINE_FUNCTION Parameters kept(Rows const& rows) const {
+    Parameters own{weight, bias};
+    std::size_t before = 0;  // bytes of a column that are kept
+    auto const keep = [&](Operand& a) {
+      if (!a.present()) return;
+      TypeList<T, float>::visit(a.type, [&](auto tag) {
+        using Parameter = typename decltype(tag)::type;
+        auto const* const from = static_cast<Parameter const*>(a.data) + rows.column();
+        a.data = from;
+        if (!stream.keeps_columns) return;
+        auto* const to = reinterpret_cast<Parameter*>(rows.columns_room(before, sizeof(Parameter)));
+        rows.each_pack([&](int first) { store_pack<width>(to + first, load_pack<width>(from + first)); });
+        a.data = to;
+        before += sizeof(Parameter);
+      });
+    };
+    keep(own.weight);
+    keep(own.bias);
+    return own;
   }
 
   /// What is normalised: a sum that is kept is rounded.
@@ -257,6 +328,13 @@ struct StreamedNorm {
   }
 };
 
+/// Whether they can be read as NeighbouringParameters: of T or fp32, the same for all rows.
+template <class T>
+bool are_neighbouring_parameters(RowArray const& a) {
+  return !a.present() || ((a.type == scalar_of<T> || a.type == Scalar::fp32) && a.stride[3] == 1 && a.stride[0] == 0 &&
+                          a.stride[1] == 0 && a.stride[2] == 0);
+}
+
 /// Starts it for rows of T, unless what is read twice could have been overwritten meanwhile.
 template <class T, int Operands, class Exec>
 bool start_streamed_norm(Exec const& exec, NormProblem const& problem,
@@ -264,7 +342,10 @@ bool start_streamed_norm(Exec const& exec, NormProblem const& problem,
   using Rows = StreamedRows<KernelSpace<Exec>, T, Operands>;
   bool const overwrites =
       problem.sum.present() && (problem.sum.data == problem.in.data || problem.sum.data == problem.residual.data);
-  return launch_streamed<Rows>(problem.label, exec, kernel, true, !overwrites);
+  std::size_t column_bytes = 0;
+  for (Operand const* a : {&kernel.weight, &kernel.bias})
+    if (a->present()) column_bytes += size_of(a->type);
+  return launch_streamed<Rows>(problem.label, exec, kernel, {.may_repeat = !overwrites, .column_bytes = column_bytes});
 }
 
 /// Whether the problem was one of packed rows, and has been started.
@@ -273,18 +354,21 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    if (!packed_rows(grid, type)) return false;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       auto const is_parameter = [&](RowArray const& a) {
         return is_packed_operand(a, grid, width, type) || is_packed_operand(a, grid, width, Scalar::fp32);
       };
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type) && is_parameter(problem.weight) && is_parameter(problem.bias) &&
+                   is_packed_output<T>(problem.out, grid);
       for (RowArray const* a : {&problem.in, &problem.residual, &problem.sum})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      if (!is_parameter(problem.weight) || !is_parameter(problem.bias)) return;
-      if (!is_packed_output<T>(problem.out, grid)) return;
-      PackedGrid const rows(grid, width);
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole &&
+          !(are_neighbouring_parameters<T>(problem.weight) && are_neighbouring_parameters<T>(problem.bias) &&
+            make_ragged<T>(rows, grid, problem.in, problem.out, problem.residual, problem.sum) && fits_a_team(rows)))
+        return;
       using Space = KernelSpace<Exec>;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
       Operand const out = packed(problem.out), in = packed(problem.in), weight = packed(problem.weight),
@@ -292,7 +376,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                     residual = packed(problem.residual), sum = packed(problem.sum);
       auto const epsilon = static_cast<float>(problem.epsilon),
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
-      if (rows.packs > longest_packed_row) {
+      if (!fits_a_team(rows)) {
         auto const start = [&](auto operands) {
           return start_streamed_norm<T, decltype(operands)::value>(
               exec, problem,
@@ -301,7 +385,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;
       } else {
-        with_packed_shape(rows.packs, [&](auto shape) {
+        with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
                                PackedNorm<Space, T, Shape>{rows, out, in, weight, bias, mean, rstd, residual, sum,
