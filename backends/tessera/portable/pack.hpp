@@ -83,33 +83,6 @@ struct alignas(pack_alignment<T, N>()) PackBits {
   KOKKOS_INLINE_FUNCTION Pack<T, N> pack() const { return __builtin_bit_cast(Pack<T, N>, *this); }
 };
 
-/// Loads N elements of 2 or 4 bytes from wherever they begin: whole packs around them, shifted. Nothing is read from
-/// `end` on.
-template <int N, class T>
-KOKKOS_INLINE_FUNCTION Pack<T, N> load_neighbours(T const* from, T const* end) {
-  static_assert(sizeof(T) == 2 || sizeof(T) == 4);
-  constexpr int width = static_cast<int>(pack_bytes / sizeof(T)), packs = N / width + 1, words = 4 * packs;
-  auto const address = reinterpret_cast<std::uintptr_t>(from);
-  T const* const whole = from - address % pack_bytes / sizeof(T);
-  if (whole + packs * width > end) {
-    Pack<T, N> each;
-    unroll<N>([&](auto j) { each[j] = from[j]; });
-    return each;
-  }
-  std::uint32_t word[words];  // (words)
-  unroll<packs>([&](auto p) {
-    auto const bits = __builtin_bit_cast(PackBits<T, width>, load_pack<width>(whole + p * width));
-    unroll<4>([&](auto i) { word[p * 4 + i] = bits.word[i]; });
-  });
-  bool const two = (address & 8) != 0, one = (address & 4) != 0, half = (address & 2) != 0;
-  unroll<words - 2>([&](auto i) { word[i] = two ? word[i + 2] : word[i]; });
-  unroll<words - 3>([&](auto i) { word[i] = one ? word[i + 1] : word[i]; });
-  PackBits<T, N> bits;
-  unroll<words - 4>(
-      [&](auto i) { bits.word[i] = sizeof(T) == 2 && half ? word[i] >> 16 | word[i + 1] << 16 : word[i]; });
-  return bits.pack();
-}
-
 }  // namespace tessera::detail
 
 #endif

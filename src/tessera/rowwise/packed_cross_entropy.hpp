@@ -38,9 +38,8 @@ struct CrossEntropyRows {
     target.label = static_cast<int>(target.label);  // one register of it is kept
     return target;
   }
-  KOKKOS_FORCEINLINE_FUNCTION float logit(PackedRowPlace const& row, LossTarget<float> const& target) const {
-    return target.counts() ? static_cast<float>(static_cast<T const*>(logits.data)[row.offset(logits) + target.label])
-                           : 0.0f;
+  KOKKOS_FORCEINLINE_FUNCTION T logit(PackedRowPlace const& row, LossTarget<float> const& target) const {
+    return target.counts() ? static_cast<T const*>(logits.data)[row.offset(logits) + target.label] : T(0.0f);
   }
   /// For one thread of a row.
   KOKKOS_FORCEINLINE_FUNCTION void write_loss(PackedRowPlace const& row, LossTarget<float> const& target,
@@ -98,7 +97,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
     float logit = 0;
     if (row.inside()) {
       target = this->target(row.place);
-      logit = this->logit(row.place, target);
+      logit = static_cast<float>(this->logit(row.place, target));
     }
     LossPart part;
     unroll<Row::parts>([&](auto k) {
@@ -153,11 +152,19 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     bool const writes = this->d_logits.present();
     RelativeExponential const exponential(1.0f);
     Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
-    LossTarget<float> target, of_next = this->target(rows.place());
+    // A load waits behind all that is on its way into the ring: what a row is about is asked for during the one before,
+    // its label one row earlier.
+    float const share = this->targets.part();
+    LossTarget<float> next = resolved(asked(rows.place(0)), share);
+    T logit_of_next = this->logit(rows.place(0), next);
+    Question after_next;
+    if (rows.is_row(1)) after_next = asked(rows.place(1));
     for (; rows.there_is_a_row(); rows.go_on()) {
-      target = of_next;
-      float const logit = this->logit(rows.place(), target);
-      if (rows.there_is_a_next()) of_next = this->target(rows.next_place());
+      LossTarget<float> const target = next;
+      T const logit_bits = logit_of_next;
+      next = resolved(after_next, share);
+      if (rows.is_row(1)) logit_of_next = this->logit(rows.place(1), next);
+      if (rows.is_row(2)) after_next = asked(rows.place(2));
       LossPart part;
       rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
         add(part, raw[0], exponential, [&](auto k, int j) { return has(k) && rows.has_element(first(k), j); });
@@ -166,6 +173,7 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
         float const top = join(x.top, [](float a, float b) { return larger(a, b); });
         return LossPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{}), join(x.total, Add{})};
       });
+      auto const logit = static_cast<float>(logit_bits);
       if (rows.is_first_lane()) this->write_loss(rows.place(), target, part, Kokkos::log(part.sum), logit);
       if (!writes) continue;
       LossSlope const slope(target, part, this->smoothing, this->each);
@@ -183,6 +191,21 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
         (&rows.place().template value<T>(this->d_logits))[target.label] =
             T(slope.of_label(exponential(logit, relative_to)));
     }
+  }
+
+  /// What has been asked for of a row.
+  struct Question {
+    Labels::Bits label = {};
+    float slope = 0;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Question asked(PackedRowPlace const& row) const {
+    return {this->targets.labels.bits(row.offset(this->targets.place)),
+            this->targets.slope(row.offset(this->targets.d_loss))};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> resolved(Question const& row, float share) const {
+    auto target = LossTargets<float>::target(this->targets.labels(row.label), share, row.slope);
+    target.label = static_cast<int>(target.label);
+    return target;
   }
 
   template <class Has>

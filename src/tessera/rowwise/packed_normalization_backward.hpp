@@ -251,25 +251,24 @@ struct PackedNormBackward {
     return of_row;
   }
   KOKKOS_FORCEINLINE_FUNCTION void parameters(Columns const& mine, Slopes& slopes) const {
-    auto const lie = how_parameters_lie<ragged>(grid);
     unroll<packs>([&](auto k) {
       for (int j = 0; j < width; ++j) slopes.pack[k][j] = 1;
-      if (has(mine, k))
-        scale_pack<Atoms, T, false>(weight, Operand{}, k * Shape::lanes * width + column(mine), lie, slopes.pack[k]);
+      if (!weight.present() || !has(mine, k)) return;
+      int const first = k * Shape::lanes * width + column(mine);
+      if constexpr (ragged)
+        for (int j = 0; j < width; ++j) slopes.pack[k][j] = load_parameter<Atoms, T, 1>(weight, first + j)[0];
+      else
+        slopes.pack[k] = load_parameter<Atoms, T, width>(weight, first);
     });
-    if (has_single(mine)) {
-      Pack<float, 1> one{{1}};
-      scale_pack<Atoms, T, false>(weight, Operand{}, single_column(mine), lie, one);
-      slopes.single = one[0];
-    }
+    if (weight.present() && has_single(mine))
+      slopes.single = load_parameter<Atoms, T, 1>(weight, single_column(mine))[0];
   }
 
   /// `to`: where the row's result goes, if there is a row.
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Columns const& mine, Raw* stage, Statistics const& now, Slopes const& slopes,
                                            Gradients& gradients, T* to, [[maybe_unused]] int step, int turn) const {
     Atoms::wait_for_copies(stages - 1);
-    // For more rows, or single elements beside packs of fp32, there are not registers enough.
-    constexpr bool keeps = Shape::rows_a_team == 1 && !(ragged && sizeof(T) == 4);
+    constexpr bool keeps = Shape::rows_a_team == 1;  // for more rows there are not registers enough
     Values kept[packs];
     auto const normal = [&](int k) {
       Values x = values(stage, 0, k);
@@ -433,21 +432,17 @@ void with_staying_shape(int lanes, int teams, F const& f) {
   }
 }
 
-/// The same for ragged rows of so many columns, which one team has.
+/// The same for ragged rows of so many columns, which one team has, if it keeps as many: two packs a thread, as single
+/// elements take registers too, or 8 columns where a team has several rows.
 template <class T, class F>
 void with_ragged_staying_shape(std::int64_t columns, F const& f) {
-  constexpr int packs = staying_columns / packed_width<T>;
-  int const lanes = staying_lanes(columns);
-  if (columns <= staying_columns / 2 * 32)  // several rows a team take more registers
-    f(StayingShape<32, packs / 2, false, 1>{});
-  else if (lanes <= 64)
-    f(StayingShape<64, packs, false, 1>{});
-  else if (lanes == 128)
-    f(StayingShape<128, packs, false, 1>{});
-  else if (lanes == 256)
-    f(StayingShape<256, packs, false, 1>{});
-  else
-    f(StayingShape<512, packs, false, 1>{});
+  constexpr int width = packed_width<T>, few = 8 / width;
+  if (columns <= 16 * 8) return f(StayingShape<16, few, false, 1>{});
+  if (columns <= 32 * 8) return f(StayingShape<32, few, false, 1>{});
+  if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, false, 1>{});
+  if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, false, 1>{});
+  if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, false, 1>{});
+  if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, false, 1>{});
 }
 
 /// How many teams, or groups of teams that share a row, have sums to leave, at most.

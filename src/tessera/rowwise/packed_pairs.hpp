@@ -17,10 +17,14 @@ struct PairShape : PackedShape<Lanes, Threads, 2, Singles> {
 /// f(Shape{}) with the shape for rows with single elements, longest_ragged_row at most.
 template <class F>
 void with_ragged_pair_shape(std::int64_t packs, F const& f) {
-  if (packs <= 16)
+  if (packs <= 8)
+    f(PackedShape<8, 256, 1, 2>{});
+  else if (packs <= 16)
     f(PairShape<8, 256, 2>{});
   else if (packs <= 64)
     f(PairShape<32, 256, 1>{});
+  else if (packs <= 128)
+    f(PairShape<64, 64, 1>{});
   else if (packs <= 256)
     f(PairShape<128, 128, 1>{});
   else if (packs <= 512)
@@ -40,6 +44,8 @@ void with_pair_shape(PackedGrid const& rows, F const& f) {
     f(PairShape<8, 256>{});
   else if (packs <= 64)
     f(PairShape<32, 256>{});
+  else if (packs <= 128)
+    f(PairShape<64, 64>{});
   else if (packs <= 256)
     f(PairShape<128, 128>{});
   else if (packs <= 512)

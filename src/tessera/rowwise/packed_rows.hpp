@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_PACKED_ROWS_HPP
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -287,7 +288,9 @@ inline constexpr std::int64_t longest_packed_row = 2048, longest_ragged_row = 10
 /// The same for rows with single elements, longest_ragged_row at most.
 template <class F>
 void with_ragged_shape(std::int64_t packs, F const& f) {
-  if (packs <= 16)
+  if (packs <= 8)
+    f(PackedShape<8, 256, 1, 2>{});
+  else if (packs <= 16)
     f(PackedShape<8, 256, 2, 2>{});
   else if (packs <= 128)
     f(PackedShape<32, 128, 4, 1>{});
@@ -317,10 +320,12 @@ inline bool fits_a_team(PackedGrid const& rows) {
 inline constexpr int most_teams_together = 16;  // that share a longer one
 
 /// As many teams to a multiprocessor as its 65536 registers allow, 32 at most.
+template <class Shape>
+inline constexpr int teams_of_registers = std::min(65536 / Shape::registers / Shape::threads, 32);
+
 template <class Shape, class Exec, class Kernel>
 void launch_packed(char const* label, Exec const& exec, PackedGrid const& grid, Kernel const& kernel) {
-  constexpr int wanted = 65536 / Shape::registers / Shape::threads;
-  launch<Shape::threads, (wanted < 32 ? wanted : 32)>(
+  launch<Shape::threads, teams_of_registers<Shape>>(
       label, exec, (grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0, kernel);
 }
 

@@ -13,8 +13,8 @@
 // thread has a place for its own packs. A slot is read when it has arrived, for the row's sums, and again, when these
 // are known, for the result; then it is free for what comes next, most often a part of a later row. So the memory has
 // reads to do all the time. Of a row that the ring has no room for, the first slots are copied a second time. The first
-// and the last pack of a ragged row come element by element. Beside the ring there may be room for what all rows have
-// in common.
+// and the last pack of a ragged row are filled up when they are read: a load of their elements alone would wait behind
+// all that has been asked for before. Beside the ring there may be room for what all rows have in common.
 namespace tessera::detail {
 
 inline constexpr int streamed_threads = 256;
@@ -71,8 +71,11 @@ class StreamedRows {
 
   KOKKOS_FORCEINLINE_FUNCTION bool there_is_a_row() const { return row < grid.rows; }
   KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace place() const { return PackedRowPlace(grid, row); }
-  KOKKOS_FORCEINLINE_FUNCTION bool there_is_a_next() const { return row + stream.streams < grid.rows; }
-  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace next_place() const { return PackedRowPlace(grid, row + stream.streams); }
+  /// Whether there is the row that comes `later` rows after this one, and its place.
+  KOKKOS_FORCEINLINE_FUNCTION bool is_row(int later) const { return row + later * stream.streams < grid.rows; }
+  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace place(int later) const {
+    return PackedRowPlace(grid, row + later * stream.streams);
+  }
   KOKKOS_FORCEINLINE_FUNCTION bool is_first_lane() const { return begins_row && Atoms::thread() == 0; }
   /// Whether a column is one of this thread's.
   KOKKOS_FORCEINLINE_FUNCTION bool has_column(std::int64_t column) const {
@@ -127,7 +130,10 @@ class StreamedRows {
       Slot raw;
       auto const has = [&](int k) { return (i * batch + k) * threads < packs; };
       unroll<batch>([&](auto k) {
-        unroll<Operands>([&](auto which) { raw[which][k] = from_slot[(which * batch + k) * threads]; });
+        unroll<Operands>([&](auto which) {
+          raw[which][k] = from_slot[(which * batch + k) * threads];
+          fill_up(raw[which][k], column() + (i * batch + k) * (threads * width), rest[which]);
+        });
       });
       take(
           raw, [&](int k) { return (i * batch + k) * (threads * width); }, has);
@@ -192,14 +198,17 @@ class StreamedRows {
   }
   KOKKOS_FORCEINLINE_FUNCTION bool is_in_row(int column) const { return column >= 0 && column < grid.columns; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_whole(int column) const { return column >= 0 && column + width <= grid.columns; }
-  /// What is in the row of a pack of it.
-  KOKKOS_FORCEINLINE_FUNCTION Raw part_of_pack(T const* pack, int column, T beyond) const {
-    Raw x;
+  /// What of a pack is not in the row becomes `beyond`.
+  KOKKOS_FORCEINLINE_FUNCTION void fill_up(Raw& x, int column, T beyond) const {
+    if (!ragged || is_whole(column)) return;
     unroll<width>([&](auto j) {
-      x[j] = beyond;
-      if (is_in_row(column + j)) x[j] = pack[j];
+      if (!is_in_row(column + j)) x[j] = beyond;
     });
-    return x;
+  }
+  /// Nothing is read behind the row: it may be the last one. The elements before it lie in the same 16 bytes.
+  KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, T const* pack, int column) const {
+    int const left = grid.columns - column;
+    if (left > 0) Atoms::copy_ahead_part(to, pack, left < width ? left : width);
   }
   /// Begins to copy the slot that comes next, if there is one.
   KOKKOS_FORCEINLINE_FUNCTION void copy_next(Raw* to) {
@@ -209,9 +218,8 @@ class StreamedRows {
         int const pack = (at * batch + k) * threads;
         int const column = (own + pack) * width - copied_shift;
         if (ragged && pack < packs && !is_whole(column))
-          unroll<Operands>([&](auto which) {
-            to[(which * batch + k) * threads] = part_of_pack(copied[which] + pack * width, column, rest[which]);
-          });
+          unroll<Operands>(
+              [&](auto which) { copy_part(to + (which * batch + k) * threads, copied[which] + pack * width, column); });
         else if (pack < packs)
           unroll<Operands>(
               [&](auto which) { Atoms::copy_ahead(to + (which * batch + k) * threads, copied[which] + pack * width); });
