@@ -126,7 +126,7 @@ TEST_CASE_TEMPLATE_DEFINE("cross_entropy agrees with fp64 at every row length", 
 }
 
 TEST_CASE_TEMPLATE_DEFINE("cross_entropy takes every type and large vocabularies", Exec, types_id) {
-  for (std::size_t n : {7u, 64u, 1000u, 4104u, 17000u, 20000u}) {
+  for (std::size_t n : {7u, 64u, 777u, 1000u, 4095u, 4104u, 17000u, 20000u}) {
     check_rows<Exec, bf16_t, bf16_t, float, std::int32_t>(6, n);
     check_rows<Exec, fp16_t, fp16_t>(6, n, 0.2, true);
     check_rows<Exec, float, bf16_t>(6, n);
@@ -137,6 +137,7 @@ TEST_CASE_TEMPLATE_DEFINE("cross_entropy takes every type and large vocabularies
   check_rows<Exec, bf16_t, bf16_t>(2, 262144, 0.1);
   check_rows<Exec, float, float>(2, 128256, 0.1);
   check_rows<Exec, bf16_t, bf16_t>(3, 50257);
+  check_rows<Exec, float, float>(300, 50257, 0.1, true);
   check_rows<Exec, bf16_t, bf16_t>(2000, 16, 0.1, true);
   check_rows<Exec, bf16_t, bf16_t>(700, 16400);              // several rows a team on every machine
   check_rows<Exec, float, float>(9, 300, 0.5, false, 1000);  // most exponentials are 0

@@ -81,7 +81,7 @@ TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row 
 }
 
 TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm take every type", Exec, norm_types) {
-  for (std::size_t n : {7u, 1000u, 1032u, 20000u}) {
+  for (std::size_t n : {7u, 777u, 1000u, 1032u, 4095u, 20000u}) {
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(3, n);
     check_rows<Exec, fp16_t, fp16_t, float>(3, n);
     check_rows<Exec, float, bf16_t, fp16_t>(3, n);

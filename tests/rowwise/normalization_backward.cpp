@@ -131,7 +131,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms agree with fp64 at every row lengt
 }
 
 TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Exec, types_id) {
-  for (std::size_t n : {7u, 64u, 72u, 1000u, 1032u, 5000u, 8192u, 12000u}) {
+  for (std::size_t n : {7u, 64u, 72u, 777u, 1000u, 1032u, 4095u, 5000u, 8192u, 12000u}) {
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);
     check_rows<Exec, fp16_t, fp16_t, float>(5, n);
     check_rows<Exec, float, bf16_t, fp16_t>(5, n);
@@ -141,6 +141,9 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Ex
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(3001, 8);
   check_rows<Exec, bf16_t, bf16_t, float>(1201, 264);  // several rows for each team
   check_rows<Exec, float, float, float>(997, 48);
+  check_rows<Exec, bf16_t, bf16_t, bf16_t>(3001, 63);  // rows that begin anywhere
+  check_rows<Exec, fp16_t, fp16_t, float>(1203, 1001);
+  check_rows<Exec, float, float, float>(1202, 777);
   check_rows<Exec, bf16_t, bf16_t, float>(300, 4096);
   check_rows<Exec, float, float, float>(500, 33);
   check_rows<Exec, float, float, float>(7, 640, 1e6);  // an offset that cancels

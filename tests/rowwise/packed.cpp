@@ -6,6 +6,9 @@
 
 #if !defined(KOKKOS_ENABLE_CUDA)
 
+#include <cstring>
+#include <vector>
+
 #include <tessera/quantize/mx.hpp>
 #include <tessera/rowwise/cross_entropy.hpp>
 #include <tessera/rowwise/normalization.hpp>
@@ -200,6 +203,40 @@ void check_cross_entropy(std::size_t rows, std::size_t n, double smoothing) {
   }
 }
 
+/// Rows with something between them, the first not at the beginning of a pack: that stays as it is.
+template <class T>
+void check_rows_between(std::size_t rows, std::size_t n, std::size_t first, std::size_t gap) {
+  CAPTURE(n);
+  CAPTURE(first);
+  CAPTURE(gap);
+  std::size_t const pitch = n + gap;
+  HostView<T**> const in("in", rows, n), expected("expected", rows, n);
+  HostView<T*> const from("from", first + rows * pitch), to("to", first + rows * pitch);
+  fill(in, uniform<T>(rows * n, 1, -4, 4));
+  softmax(expected, in);
+  poison(to);
+  auto const untouched = values(to);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < n; ++j) from(first + i * pitch + j) = in(i, j);
+  auto const array = [&](HostView<T*> const& x) {
+    detail::RowArray a = detail::row_array(detail::array(in));
+    a.data = x.data() + first;
+    a.stride[2] = static_cast<std::int64_t>(pitch);
+    return a;
+  };
+  detail::SoftmaxProblem const problem{array(to), array(from), 1.0, false, ""};
+  REQUIRE(detail::start_packed_softmax(Warps{}, problem, detail::row_grid(problem.in)));
+  std::vector<T> inside;
+  int changed = 0;
+  for (std::size_t i = 0; i < untouched.size(); ++i) {
+    bool const is_in_row = i >= first && (i - first) % pitch < n;
+    if (is_in_row) inside.push_back(to(i));
+    if (!is_in_row) changed += std::memcmp(&untouched[i], &to(i), sizeof(T)) != 0;
+  }
+  CHECK(apart(inside, values(expected), tolerance<T>) == 0);
+  CHECK(changed == 0);
+}
+
 }  // namespace
 
 TEST_CASE("packed rows on warps: gradients of softmax") {
@@ -209,8 +246,24 @@ TEST_CASE("packed rows on warps: gradients of softmax") {
   check_softmax<bf16_t>(5, 40000);
   check_softmax<bf16_t>(4, 65536);
   check_softmax<float>(4, 8196);
-  check_softmax<bf16_t>(3, 131072);  // shared by teams
-  check_softmax<float>(2, 200000);   // more than they keep
+  check_softmax<bf16_t>(3, 131072);                                                     // shared by teams
+  check_softmax<float>(2, 200000);                                                      // more than they keep
+  for (std::size_t n : {1u, 7u, 63u, 257u, 1001u, 4095u}) check_softmax<bf16_t>(9, n);  // not of whole packs
+  check_softmax<float>(9, 777);
+  check_softmax<fp16_t>(5, 16393);
+  check_softmax<bf16_t>(3, 131073);
+}
+
+TEST_CASE("packed rows on warps: rows that begin anywhere") {
+  for (std::size_t n : {5u, 64u, 129u, 777u, 2047u})
+    for (std::size_t first : {0u, 1u, 5u})
+      for (std::size_t gap : {0u, 3u, 8u}) {
+        check_rows_between<bf16_t>(9, n, first, gap);
+        check_rows_between<float>(5, n, first, gap);
+      }
+  check_rows_between<bf16_t>(4, 20001, 3, 2);  // through scratch
+  for (std::size_t n : {63u, 777u, 4095u}) check_results<bf16_t>(7, n);
+  check_results<float>(5, 1001);
 }
 
 TEST_CASE("packed rows on warps: results of long rows") {
@@ -230,6 +283,9 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   check_norm<bf16_t>(1000, 64);
   check_norm<float>(301, 44);
   for (std::size_t n : {260u, 1028u, 8192u}) check_norm<float>(11, n);
+  for (std::size_t n : {7u, 63u, 200u, 1001u}) check_norm<bf16_t>(100, n);  // not of whole packs
+  check_norm<bf16_t>(5, 4095);
+  check_norm<float>(37, 777);
 }
 
 TEST_CASE("packed rows on warps: cross-entropy") {
@@ -241,6 +297,9 @@ TEST_CASE("packed rows on warps: cross-entropy") {
     check_cross_entropy<bf16_t>(4, 128256, smoothing);
     check_cross_entropy<float>(3, 240000, smoothing);  // more than they keep
     check_cross_entropy<float>(5, 8196, smoothing);
+    for (std::size_t n : {9u, 1001u, 4095u}) check_cross_entropy<bf16_t>(5, n, smoothing);  // not of whole packs
+    check_cross_entropy<bf16_t>(3, 50257, smoothing);
+    check_cross_entropy<float>(3, 32001, smoothing);
   }
 }
 

@@ -71,6 +71,10 @@ __device__ __forceinline__ std::uint32_t packed_pair(float low, float high) {
   return *reinterpret_cast<std::uint32_t const*>(&x);
 }
 
+template <class T, class From>
+__device__ __forceinline__ Pack<T, 1> rounded(Pack<From, 1> const& x) {
+  return {rounded<T>(x[0])};
+}
 /// N elements; N is even.
 template <class T, class From, int N>
 __device__ __forceinline__ Pack<T, N> rounded(Pack<From, N> const& x) {
@@ -97,6 +101,7 @@ __device__ __forceinline__ Pack<T, N> saturated(Pack<float, N> const& x) {
   } else if constexpr (!float_type<T> || sizeof(T) != 1) {
     return rounded<T>(x);
   } else {
+    static_assert(N % 2 == 0);
     Pack<T, N> y;
 #pragma unroll
     for (int i = 0; i < N; i += 2) {

@@ -31,6 +31,7 @@ constexpr std::size_t pack_alignment() {
 template <class T, int N>
 struct alignas(pack_alignment<T, N>()) Pack {
   static_assert(std::is_trivially_copyable_v<T>, "packs are copied as bytes: the element type must allow that");
+  static constexpr int size = N;
   T value[N];  // (N)
 
   KOKKOS_INLINE_FUNCTION constexpr T& operator[](int i) { return value[i]; }

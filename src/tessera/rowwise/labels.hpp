@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/cross_entropy.hpp>
+#include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/operand.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/walk.hpp>
@@ -21,10 +22,21 @@ struct Labels {
   bool wide;  // of 64 bits
   std::int64_t ignored_label, classes;
 
+  /// The bits of a label, which are on their way until something is done with them.
+  using Bits = Pack<std::int32_t, 2>;
+  KOKKOS_FORCEINLINE_FUNCTION Bits bits(std::int64_t offset) const {
+    if (wide) return load_pack<2>(static_cast<std::int32_t const*>(data) + 2 * offset);
+    return {{static_cast<std::int32_t const*>(data)[offset], 0}};
+  }
   /// The class, or one of the two above.
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t operator()(Bits const& bits) const {
+    return class_of(wide ? __builtin_bit_cast(std::int64_t, bits) : bits[0]);
+  }
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t operator()(std::int64_t offset) const {
-    std::int64_t const label =
-        wide ? static_cast<std::int64_t const*>(data)[offset] : static_cast<std::int32_t const*>(data)[offset];
+    return class_of(wide ? static_cast<std::int64_t const*>(data)[offset]
+                         : static_cast<std::int32_t const*>(data)[offset]);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t class_of(std::int64_t label) const {
     if (label == ignored_label) return ignored;
     return label >= 0 && label < classes ? label : out_of_range;
   }
@@ -48,16 +60,19 @@ struct LossTargets {
 
   /// Offsets of the row in both operands.
   KOKKOS_FORCEINLINE_FUNCTION LossTarget<Acc> read(std::int64_t label, std::int64_t gradient) const {
-    LossTarget<Acc> target;
-    target.label = labels(label);
-    target.part = Acc(1);
-    if (counted != nullptr) target.part /= static_cast<Acc>(*counted > 0 ? *counted : 1);
-    target.gradient = target.part;
-    if (d_loss.present())
-      target.gradient *= d_loss.type == Scalar::fp64
-                             ? static_cast<Acc>(static_cast<double const*>(d_loss.data)[gradient])
-                             : static_cast<Acc>(static_cast<float const*>(d_loss.data)[gradient]);
-    return target;
+    return target(labels(label), part(), slope(gradient));
+  }
+  /// Of a row in the mean.
+  KOKKOS_FORCEINLINE_FUNCTION Acc part() const {
+    return counted == nullptr ? Acc(1) : Acc(1) / static_cast<Acc>(*counted > 0 ? *counted : 1);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Acc slope(std::int64_t gradient) const {
+    if (!d_loss.present()) return Acc(1);
+    return d_loss.type == Scalar::fp64 ? static_cast<Acc>(static_cast<double const*>(d_loss.data)[gradient])
+                                       : static_cast<Acc>(static_cast<float const*>(d_loss.data)[gradient]);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static LossTarget<Acc> target(std::int64_t label, Acc part, Acc slope) {
+    return {label, part * slope, part};
   }
 };
 

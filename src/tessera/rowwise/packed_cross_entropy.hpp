@@ -38,9 +38,8 @@ struct CrossEntropyRows {
     target.label = static_cast<int>(target.label);  // one register of it is kept
     return target;
   }
-  KOKKOS_FORCEINLINE_FUNCTION float logit(PackedRowPlace const& row, LossTarget<float> const& target) const {
-    return target.counts() ? static_cast<float>(static_cast<T const*>(logits.data)[row.offset(logits) + target.label])
-                           : 0.0f;
+  KOKKOS_FORCEINLINE_FUNCTION T logit(PackedRowPlace const& row, LossTarget<float> const& target) const {
+    return target.counts() ? static_cast<T const*>(logits.data)[row.offset(logits) + target.label] : T(0.0f);
   }
   /// For one thread of a row.
   KOKKOS_FORCEINLINE_FUNCTION void write_loss(PackedRowPlace const& row, LossTarget<float> const& target,
@@ -78,7 +77,7 @@ struct LossSlope {
 /// Of fp16, which takes more registers to widen than bf16 does, fewer teams at a time.
 template <class T, class Shape>
 struct LossShape : Shape {
-  static constexpr int registers = std::is_same_v<T, fp16_t> ? 72 : Shape::registers;
+  static constexpr int registers = Shape::registers + (std::is_same_v<T, fp16_t> ? 8 : 0);
 };
 
 /// Rows that their threads hold in registers.
@@ -86,33 +85,32 @@ template <class Exec, class T, class Shape>
 struct PackedCrossEntropy : CrossEntropyRows<T> {
   using Row = PackedRow<Exec, Shape, T>;
   using Base = CrossEntropyRows<T>;
-  static constexpr int packs = Shape::packs, width = Row::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
   explicit PackedCrossEntropy(Base const& rows) : Base(rows) {}
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const row(this->grid, team.league_rank());
-    typename Row::Raw raw[packs];
+    typename Row::RawParts raw;
     row.load(this->logits, raw, T(lowest));
     LossTarget<float> target;
     float logit = 0;
     if (row.inside()) {
       target = this->target(row.place);
-      logit = this->logit(row.place, target);
+      logit = static_cast<float>(this->logit(row.place, target));
     }
     LossPart part;
-    unroll<packs>([&](auto k) {
-      typename Row::Values const x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) part.top = larger(part.top, x[j]);
+    unroll<Row::parts>([&](auto k) {
+      auto const x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) part.top = larger(part.top, x[j]);
     });
     part.top = Row::join(part.top, [](float a, float b) { return larger(a, b); });
     float const relative_to = reference_of(part.top);
-    unroll<packs>([&](auto k) {
-      typename Row::Values const x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) part.sum += exponential_below(x[j] - relative_to);
+    unroll<Row::parts>([&](auto k) {
+      auto const x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) part.sum += exponential_below(x[j] - relative_to);
       if (this->smoothing != 0 && row.has(k))
-        for (int j = 0; j < width; ++j) part.total += x[j];
+        for (int j = 0; j < x.size; ++j) part.total += x[j];
     });
     part.sum = Row::join(part.sum, Add{});
     if (this->smoothing != 0) part.total = Row::join(part.total, Add{});
@@ -125,20 +123,20 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
     LossSlope const slope(target, part, this->smoothing, this->each);
     float const to = reference_of(part.top);
     row.template store<T>(this->d_logits, [&](auto k) {
-      typename Row::Values x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) x[j] = exponential_below(x[j] - to);
+      auto x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) x[j] = exponential_below(x[j] - to);
       slope(x);
       return x;
     });
-    if (target.counts() && static_cast<int>(target.label) / width % Row::lanes == row.lane)
+    if (target.counts() && row.has_column(static_cast<int>(target.label)))
       (&row.place.template value<T>(this->d_logits))[target.label] = T(slope.of_label(exponential_below(logit - to)));
   }
 };
 
 /// Longer ones, which come through scratch.
-template <class Exec, class T>
+template <class Exec, class T, bool Ragged>
 struct StreamedCrossEntropy : CrossEntropyRows<T> {
-  using Rows = StreamedRows<Exec, T, 1>;
+  using Rows = StreamedRows<Exec, T, 1, Ragged>;
   using Base = CrossEntropyRows<T>;
   static constexpr int width = Rows::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
@@ -154,19 +152,28 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     bool const writes = this->d_logits.present();
     RelativeExponential const exponential(1.0f);
     Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
-    LossTarget<float> target, of_next = this->target(rows.place());
+    // A load waits behind all that is on its way into the ring: what a row is about is asked for during the one before,
+    // its label one row earlier.
+    float const share = this->targets.part();
+    LossTarget<float> next = resolved(asked(rows.place(0)), share);
+    T logit_of_next = this->logit(rows.place(0), next);
+    Question after_next;
+    if (rows.is_row(1)) after_next = asked(rows.place(1));
     for (; rows.there_is_a_row(); rows.go_on()) {
-      target = of_next;
-      float const logit = this->logit(rows.place(), target);
-      if (rows.there_is_a_next()) of_next = this->target(rows.next_place());
+      LossTarget<float> const target = next;
+      T const logit_bits = logit_of_next;
+      next = resolved(after_next, share);
+      if (rows.is_row(1)) logit_of_next = this->logit(rows.place(1), next);
+      if (rows.is_row(2)) after_next = asked(rows.place(2));
       LossPart part;
-      rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const&, auto const& has) {
-        add(part, raw[0], has, exponential);
+      rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+        add(part, raw[0], exponential, [&](auto k, int j) { return has(k) && rows.has_element(first(k), j); });
       });
       part = rows.template merged<StreamedCrossEntropy>(part, [&](LossPart x, auto const& join) {
         float const top = join(x.top, [](float a, float b) { return larger(a, b); });
         return LossPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{}), join(x.total, Add{})};
       });
+      auto const logit = static_cast<float>(logit_bits);
       if (rows.is_first_lane()) this->write_loss(rows.place(), target, part, Kokkos::log(part.sum), logit);
       if (!writes) continue;
       LossSlope const slope(target, part, this->smoothing, this->each);
@@ -177,7 +184,7 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
           typename Rows::Values x = Rows::Atoms::widened(raw[0][k]);
           for (int j = 0; j < width; ++j) x[j] = exponential(x[j], relative_to);
           slope(x);
-          if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<T>(x));
+          if (has(k)) rows.store(to, first(k), Rows::Atoms::template narrowed<T>(x));
         });
       });
       if (target.counts() && rows.has_column(target.label))
@@ -186,9 +193,24 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     }
   }
 
+  /// What has been asked for of a row.
+  struct Question {
+    Labels::Bits label = {};
+    float slope = 0;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Question asked(PackedRowPlace const& row) const {
+    return {this->targets.labels.bits(row.offset(this->targets.place)),
+            this->targets.slope(row.offset(this->targets.d_loss))};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> resolved(Question const& row, float share) const {
+    auto target = LossTargets<float>::target(this->targets.labels(row.label), share, row.slope);
+    target.label = static_cast<int>(target.label);
+    return target;
+  }
+
   template <class Has>
-  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&raw)[Rows::batch], Has const& has,
-                                       RelativeExponential const& exponential) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&raw)[Rows::batch],
+                                       RelativeExponential const& exponential, Has const& has) const {
     typename Rows::Values x[Rows::batch];
     float top = part.top, sum = 0;
     unroll<Rows::batch>([&](auto k) {
@@ -198,8 +220,8 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     float const relative_to = reference_of(top);
     if (this->smoothing != 0)
       unroll<Rows::batch>([&](auto k) {
-        if (!has(k)) return;
-        for (int j = 0; j < width; ++j) part.total += x[k][j];
+        for (int j = 0; j < width; ++j)
+          if (has(k, j)) part.total += x[k][j];
       });
     unroll<Rows::batch>([&](auto k) {
       for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], relative_to);
@@ -217,15 +239,16 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.logits.type;
-    if (!packed_rows(grid, type)) return false;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using Space = KernelSpace<Exec>;
       constexpr int width = packed_width<T>;
       constexpr char const* label = "tessera::cross_entropy";
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type);
       for (RowArray const* a : {&problem.logits, &problem.d_logits})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      PackedGrid const rows(grid, width);
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole && !make_ragged<T>(rows, grid, problem.logits, problem.d_logits)) return;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
       CrossEntropyRows<T> const common{rows,
                                        packed(problem.logits),
@@ -239,13 +262,17 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
         using Shape = LossShape<T, decltype(shape)>;
         launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
       };
-      if (rows.packs <= 16)
+      if (!fits_a_team(rows))
+        with_row_kind(rows, [&](auto ragged) {
+          using Kernel = StreamedCrossEntropy<Space, T, decltype(ragged)::value>;
+          launch_streamed<typename Kernel::Rows>(label, exec, Kernel(common), {.writes = problem.d_logits.present()});
+        });
+      else if (rows.ragged)
+        with_ragged_shape(rows.packs, start);
+      else if (rows.packs <= 16)
         start(PairShape<8, 256>{});
-      else if (rows.packs <= longest_packed_row)
-        with_longer_packed_shape(rows.packs, start);
       else
-        launch_streamed<StreamedRows<Space, T, 1>>(label, exec, StreamedCrossEntropy<Space, T>(common),
-                                                   problem.d_logits.present());
+        with_longer_packed_shape(rows.packs, start);
       started = true;
     });
   }

@@ -3,6 +3,8 @@
 #ifndef TESSERA_ROWWISE_PACKED_NORMALIZATION_HPP
 #define TESSERA_ROWWISE_PACKED_NORMALIZATION_HPP
 
+#include <algorithm>
+
 #include <tessera/normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/rowwise/streamed_rows.hpp>
@@ -15,10 +17,18 @@ KOKKOS_FORCEINLINE_FUNCTION Pack<float, Width> load_parameter(Operand const& fro
   if (from.type == scalar_of<T>) return Atoms::widened(load_pack<Width>(static_cast<T const*>(from.data) + at));
   return load_pack<Width>(static_cast<float const*>(from.data) + at);
 }
-/// x = x weight + bias, either of which may be missing.
-template <class Atoms, class T, int Width>
+/// x = x weight + bias, either of which may be missing. With `Together`, for which it takes registers, both are on
+/// their way before one is waited for.
+template <class Atoms, class T, bool Together, int Width>
 KOKKOS_FORCEINLINE_FUNCTION void scale_pack(Operand const& weight, Operand const& bias, std::int64_t at,
                                             Pack<float, Width>& x) {
+  if (Together && weight.present() && bias.present() && weight.type == scalar_of<T> && bias.type == scalar_of<T>) {
+    auto const w = load_pack<Width>(static_cast<T const*>(weight.data) + at),
+               b = load_pack<Width>(static_cast<T const*>(bias.data) + at);
+    Pack<float, Width> const slope = Atoms::widened(w), offset = Atoms::widened(b);
+    for (int j = 0; j < Width; ++j) x[j] = x[j] * slope[j] + offset[j];
+    return;
+  }
   if (weight.present()) {
     Pack<float, Width> const w = load_parameter<Atoms, T, Width>(weight, at);
     for (int j = 0; j < Width; ++j) x[j] *= w[j];
@@ -29,6 +39,33 @@ KOKKOS_FORCEINLINE_FUNCTION void scale_pack(Operand const& weight, Operand const
   }
 }
 
+/// Weight and bias of all columns of ragged rows in a team's scratch. Columns that are `Width` apart lie side by side:
+/// lanes that look up the same element of their packs find neighbours, wherever packs begin.
+template <int Width, int Packs>
+struct ParameterTable {
+  static constexpr int pitch = Packs + 1;
+  using Pair = Pack<float, 2>;
+  static constexpr std::size_t bytes = sizeof(Pair) * Width * pitch;
+
+  Pair* pairs = nullptr;  // (Width, pitch)
+
+  KOKKOS_FORCEINLINE_FUNCTION Pair& of_column(int column) const {
+    return pairs[column % Width * pitch + column / Width];
+  }
+  /// A pack of x, `before` + Width times `pack` being its first column.
+  KOKKOS_FORCEINLINE_FUNCTION void scale(int before, int pack, Pack<float, Width>& x) const {
+    Pair const* const first = pairs + before * pitch + pack;
+    for (int j = 0; j < Width; ++j) {
+      Pair const p = first[before + j < Width ? j * pitch : (j - Width) * pitch + 1];
+      x[j] = x[j] * p[0] + p[1];
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void scale(int column, Pack<float, 1>& x) const {
+    Pair const p = of_column(column);
+    x[0] = x[0] * p[0] + p[1];
+  }
+};
+
 /// The sum of some elements and that of their squares, about their mean if the norm is centered.
 struct Moments {
   float sum, squares;
@@ -38,8 +75,8 @@ struct Moments {
 template <class Exec, class T, class Shape>
 struct PackedNorm {
   using Row = PackedRow<Exec, Shape, T>;
-  using Raw = typename Row::Raw;
-  using Values = typename Row::Values;
+  using Raw = typename Row::RawParts;
+  using Values = typename Row::ValueParts;
   static constexpr int packs = Shape::packs, width = Row::width;
   struct Tag {};
 
@@ -47,47 +84,92 @@ struct PackedNorm {
   Operand out, in, weight, bias, mean, rstd, residual, sum;
   float epsilon, inverse_length;
   bool centered;
+  int steps = 0, teams = 0;  // ragged rows: each team stays, for every `teams`-th of so many steps
+
+  using Table = ParameterTable<width, Shape::lanes * packs>;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Row const row(grid, team.league_rank());
-    Raw raw[packs];
-    Values x[packs];
+    if constexpr (Row::ragged) {
+      Table const table = parameters(team);
+      int turn = 0;
+      TESSERA_ROLLED
+      for (int step = team.league_rank(); step < steps; step += teams) {
+        work(Row(grid, step), table, turn);
+        turn ^= 1;
+      }
+    } else {
+      work(Row(grid, team.league_rank()), Table{}, 0);
+    }
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION Table parameters(TeamMember<Exec> const& team) const {
+    if (!weight.present() && !bias.present()) return {};
+    Table const table{
+        static_cast<typename Table::Pair*>(team.team_scratch(0).get_shmem_aligned(std::size_t{Table::bytes}, 16))};
+    TESSERA_ROLLED
+    for (int i = Row::Atoms::thread(); i < grid.columns; i += Shape::threads) {
+      float const slope = weight.present() ? load_parameter<typename Row::Atoms, T, 1>(weight, i)[0] : 1.0f,
+                  offset = bias.present() ? load_parameter<typename Row::Atoms, T, 1>(bias, i)[0] : 0.0f;
+      table.of_column(i) = {{slope, offset}};
+    }
+    team.team_barrier();
+    return table;
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void work(Row const& row, Table const& table, int turn) const {
+    Raw raw;
+    Values x;
     row.load(in, raw, T(0.0f));
     if (residual.present()) {
-      Raw added[packs];
+      Raw added;
       row.load(residual, added, T(0.0f));
-      unroll<packs>([&](auto k) {
+      unroll<Row::parts>([&](auto k) {
         x[k] = Row::Atoms::widened(raw[k]);
         add(x[k], added[k]);
       });
       if (sum.present()) row.template store<T>(sum, [&](auto k) { return x[k]; });
     } else {
-      unroll<packs>([&](auto k) { x[k] = Row::Atoms::widened(raw[k]); });
+      unroll<Row::parts>([&](auto k) { x[k] = Row::Atoms::widened(raw[k]); });
     }
-    one_row(row, x);
+    one_row(row, table, turn, x);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void add(Values& x, Raw const& added) const {
-    Values const y = Row::Atoms::widened(added);
-    for (int j = 0; j < width; ++j) x[j] += y[j];
+  template <int N>
+  KOKKOS_FORCEINLINE_FUNCTION void add(Pack<float, N>& x, Pack<T, N> const& added) const {
+    Pack<float, N> const y = Row::Atoms::widened(added);
+    for (int j = 0; j < N; ++j) x[j] += y[j];
     if (sum.present()) x = Row::Atoms::widened(Row::Atoms::template narrowed<T>(x));
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Values (&x)[packs]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Table const& table, int turn, Values& x) const {
     Moments const own = centered ? warp_moments(row, x) : Moments{0, warp_squares(row, x)};
-    Moments const all = whole(row, own);
+    Moments const all = whole(row, own, turn);
     float const center = inverse_length * all.sum, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
     if (row.lane == 0 && row.inside()) {
       if (mean.present()) row.place.template value<float>(mean) = center;
       if (rstd.present()) row.place.template value<float>(rstd) = factor;
     }
-    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+
+    Row::Outputs::visit(out.type, [&](auto tag) {
       row.template store<typename decltype(tag)::type>(out, [&](auto k) {
-        for (int j = 0; j < width; ++j) x[k][j] = (x[k][j] - center) * factor;
-        if (row.has(k)) scale_pack<typename Row::Atoms, T>(weight, bias, row.pack(k) * width, x[k]);
+        for (int j = 0; j < x[k].size; ++j) x[k][j] = (x[k][j] - center) * factor;
+        scale(row, table, k, x[k]);
         return x[k];
       });
     });
+  }
+
+  template <class K, int N>
+  KOKKOS_FORCEINLINE_FUNCTION void scale(Row const& row, Table const& table, K k, Pack<float, N>& x) const {
+    if (!row.has(k)) return;
+    if constexpr (!Row::ragged) {
+      scale_pack<typename Row::Atoms, T, (packs >= 4)>(weight, bias, row.column(k), x);
+    } else if (table.pairs != nullptr) {
+      if constexpr (N == 1)
+        table.scale(row.column(k), x);
+      else
+        table.scale(row.before, K::value * Row::lanes + row.lane, x);
+    }
   }
 
   /// How many elements of the row warp `warp` of those that share it has.
@@ -97,22 +179,23 @@ struct PackedNorm {
       int const left = row.count - (k * Row::lanes + warp * Shape::neighbours);
       elements += width * (left < 0 ? 0 : left < Shape::neighbours ? left : Shape::neighbours);
     });
+    if (Row::ragged && warp == 0) elements += row.singles;  // there are fewer of them than lanes
     return elements;
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static float warp_squares(Row const& row, Values const (&x)[packs], float center = 0) {
+  KOKKOS_FORCEINLINE_FUNCTION static float warp_squares(Row const& row, Values const& x, float center = 0) {
     float squares = 0;
-    unroll<packs>([&](auto k) {
+    unroll<Row::parts>([&](auto k) {
       if (!row.has(k)) return;
-      for (int j = 0; j < width; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
+      for (int j = 0; j < x[k].size; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
     });
     return Row::join(squares, Add{});
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION Moments warp_moments(Row const& row, Values const (&x)[packs]) const {
+  KOKKOS_FORCEINLINE_FUNCTION Moments warp_moments(Row const& row, Values const& x) const {
     float sum = 0;
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) sum += x[k][j];
+    unroll<Row::parts>([&](auto k) {
+      for (int j = 0; j < x[k].size; ++j) sum += x[k][j];
     });
     sum = Row::join(sum, Add{});
     float center = inverse_length * sum;
@@ -126,11 +209,15 @@ struct PackedNorm {
   /// The row's sum and its squares about its mean from those of the warps, in one exchange (T. F. Chan, G. H. Golub,
   /// R. J. LeVeque, "Algorithms for computing the sample variance", 1983): to the squares about a warp's mean come
   /// those of what it differs by.
-  KOKKOS_FORCEINLINE_FUNCTION Moments whole(Row const& row, Moments own) const {
+  KOKKOS_FORCEINLINE_FUNCTION Moments whole(Row const& row, Moments own, [[maybe_unused]] int turn) const {
     if constexpr (Shape::warps == 1) {
       return own;
     } else {
-      Moments part = Row::template of_warp<Tag>(own);
+      Moments part;
+      if constexpr (Row::ragged)
+        part = Row::Atoms::template share_in_turn<Tag, Shape::warps>(own, turn);
+      else
+        part = Row::template of_warp<Tag>(own);
       float const sum = Row::join_parts(part.sum, Add{});
       if (centered) {
         auto const length = static_cast<float>(length_of(row, row.lane % Shape::warps));
@@ -151,6 +238,7 @@ struct SampleMoments {
 template <class Exec, class T, int Operands>
 struct StreamedNorm {
   using Rows = StreamedRows<Exec, T, Operands>;
+  using Atoms = typename Rows::Atoms;
   using Raw = typename Rows::Raw;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
@@ -172,6 +260,7 @@ struct StreamedNorm {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
+    Parameters const parameters = kept(rows);
     for (; rows.there_is_a_row(); rows.go_on()) {
       SampleMoments const all = moments(rows);
       float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
@@ -183,23 +272,53 @@ struct StreamedNorm {
         using To = typename decltype(tag)::type;
         To* const to = rows.template data<To>(out);
         rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
-          Values slopes[Rows::batch], offsets[Rows::batch];  // all read before the first is waited for
-          unroll<Rows::batch>([&](auto k) {
-            for (int j = 0; j < width; ++j) slopes[k][j] = 1, offsets[k][j] = 0;
-            if (!has(k)) return;
-            if (weight.present())
-              slopes[k] = load_parameter<typename Rows::Atoms, T, width>(weight, rows.column() + first(k));
-            if (bias.present())
-              offsets[k] = load_parameter<typename Rows::Atoms, T, width>(bias, rows.column() + first(k));
-          });
-          unroll<Rows::batch>([&](auto k) {
-            Values x = values(raw, k);
-            for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor * slopes[k][j] + offsets[k][j];
-            if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<To>(x));
+          constexpr int together = 2;  // packs whose parameters are read before the first is waited for
+          static_assert(Rows::batch % together == 0);
+          unroll<Rows::batch / together>([&](auto part) {
+            Values slopes[together], offsets[together];
+            unroll<together>([&](auto i) {
+              int const k = part * together + i;
+              for (int j = 0; j < width; ++j) slopes[i][j] = 1, offsets[i][j] = 0;
+              if (!has(k)) return;
+              if (weight.present()) slopes[i] = load_parameter<Atoms, T, width>(parameters.weight, first(k));
+              if (bias.present()) offsets[i] = load_parameter<Atoms, T, width>(parameters.bias, first(k));
+            });
+            unroll<together>([&](auto i) {
+              constexpr int k = decltype(part)::value * together + decltype(i)::value;
+              Values x = values(raw, Constant<k>{});
+              for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor * slopes[i][j] + offsets[i][j];
+              if (has(k)) store_pack<width>(to + first(k), Atoms::template narrowed<To>(x));
+            });
           });
         });
       });
     }
+  }
+
+  /// Where this thread reads the parameters, from its first column on.
+  struct Parameters {
+    Operand weight, bias;
+  };
+  /// Those of the team's columns are the same for all rows: they are kept in scratch where there is room.
+  KOKKOS_FORCEINLINE_FUNCTION Parameters kept(Rows const& rows) const {
+    Parameters own{weight, bias};
+    std::size_t before = 0;  // bytes of a column that are kept
+    auto const keep = [&](Operand& a) {
+      if (!a.present()) return;
+      TypeList<T, float>::visit(a.type, [&](auto tag) {
+        using Parameter = typename decltype(tag)::type;
+        auto const* const from = static_cast<Parameter const*>(a.data) + rows.column();
+        a.data = from;
+        if (!stream.keeps_columns) return;
+        auto* const to = reinterpret_cast<Parameter*>(rows.columns_room(before, sizeof(Parameter)));
+        rows.each_pack([&](int first) { store_pack<width>(to + first, load_pack<width>(from + first)); });
+        a.data = to;
+        before += sizeof(Parameter);
+      });
+    };
+    keep(own.weight);
+    keep(own.bias);
+    return own;
   }
 
   /// What is normalised: a sum that is kept is rounded.
@@ -257,6 +376,13 @@ struct StreamedNorm {
   }
 };
 
+/// Whether they can be looked up column by column: of T or fp32, the same for all rows.
+template <class T>
+bool are_neighbouring_parameters(RowArray const& a) {
+  return !a.present() || ((a.type == scalar_of<T> || a.type == Scalar::fp32) && a.stride[3] == 1 && a.stride[0] == 0 &&
+                          a.stride[1] == 0 && a.stride[2] == 0);
+}
+
 /// Starts it for rows of T, unless what is read twice could have been overwritten meanwhile.
 template <class T, int Operands, class Exec>
 bool start_streamed_norm(Exec const& exec, NormProblem const& problem,
@@ -264,7 +390,25 @@ bool start_streamed_norm(Exec const& exec, NormProblem const& problem,
   using Rows = StreamedRows<KernelSpace<Exec>, T, Operands>;
   bool const overwrites =
       problem.sum.present() && (problem.sum.data == problem.in.data || problem.sum.data == problem.residual.data);
-  return launch_streamed<Rows>(problem.label, exec, kernel, true, !overwrites);
+  std::size_t column_bytes = 0;
+  for (Operand const* a : {&kernel.weight, &kernel.bias})
+    if (a->present()) column_bytes += size_of(a->type);
+  return launch_streamed<Rows>(problem.label, exec, kernel, {.may_repeat = !overwrites, .column_bytes = column_bytes});
+}
+
+/// As many teams as a multiprocessor has room for, with the parameters of each.
+template <class Shape, class Exec, class Kernel>
+void launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
+  std::int64_t const steps = (kernel.grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team;
+  check_tiles(label, steps);
+  constexpr int wanted = teams_of_registers<Shape>;
+  std::size_t const scratch = kernel.weight.present() || kernel.bias.present() ? Kernel::Table::bytes : 0;
+  int at_once = wanted;
+  while (at_once > 1 && scratch_of_each(exec, at_once) < scratch) --at_once;
+  kernel.steps = static_cast<int>(steps);
+  kernel.teams =
+      static_cast<int>(std::min(steps, static_cast<std::int64_t>(at_once) * Machine<Exec>::concurrency(exec)));
+  launch<Shape::threads, wanted>(label, exec, kernel.teams, scratch, kernel);
 }
 
 /// Whether the problem was one of packed rows, and has been started.
@@ -273,18 +417,21 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    if (!packed_rows(grid, type)) return false;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       auto const is_parameter = [&](RowArray const& a) {
         return is_packed_operand(a, grid, width, type) || is_packed_operand(a, grid, width, Scalar::fp32);
       };
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type) && is_parameter(problem.weight) && is_parameter(problem.bias) &&
+                   is_packed_output<T>(problem.out, grid);
       for (RowArray const* a : {&problem.in, &problem.residual, &problem.sum})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      if (!is_parameter(problem.weight) || !is_parameter(problem.bias)) return;
-      if (!is_packed_output<T>(problem.out, grid)) return;
-      PackedGrid const rows(grid, width);
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole &&
+          !(are_neighbouring_parameters<T>(problem.weight) && are_neighbouring_parameters<T>(problem.bias) &&
+            make_ragged<T>(rows, grid, problem.in, problem.out, problem.residual, problem.sum) && fits_a_team(rows)))
+        return;
       using Space = KernelSpace<Exec>;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
       Operand const out = packed(problem.out), in = packed(problem.in), weight = packed(problem.weight),
@@ -292,7 +439,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                     residual = packed(problem.residual), sum = packed(problem.sum);
       auto const epsilon = static_cast<float>(problem.epsilon),
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
-      if (rows.packs > longest_packed_row) {
+      if (!fits_a_team(rows)) {
         auto const start = [&](auto operands) {
           return start_streamed_norm<T, decltype(operands)::value>(
               exec, problem,
@@ -301,11 +448,14 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;
       } else {
-        with_packed_shape(rows.packs, [&](auto shape) {
+        with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
-          launch_packed<Shape>(problem.label, exec, rows,
-                               PackedNorm<Space, T, Shape>{rows, out, in, weight, bias, mean, rstd, residual, sum,
-                                                           epsilon, inverse_length, problem.centered});
+          PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,
+                                                   rstd, residual, sum, epsilon, inverse_length, problem.centered};
+          if constexpr (Shape::singles > 0)
+            launch_ragged_norm<Shape>(problem.label, exec, kernel);
+          else
+            launch_packed<Shape>(problem.label, exec, rows, kernel);
         });
       }
       started = true;

@@ -36,8 +36,8 @@ inline constexpr int most_stages = 4;       // what is on its way suffices then
 constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
 
 /// `Lanes` threads a row, or in each of several teams that share it.
-template <int Lanes, int Packs, bool Shared = false>
-struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs> {
+template <int Lanes, int Packs, bool Shared = false, int Singles = 0>
+struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs, Singles> {
   static constexpr int teams_at_once = 512 / staying_threads(Lanes);
   static constexpr bool shared = Shared;
 };
@@ -57,7 +57,7 @@ struct PackedNormBackward {
   using Raw = typename Row::Raw;
   using Values = typename Row::Values;
   static constexpr int packs = Shape::packs, width = Row::width;
-  static constexpr bool starts_early = true, shared = Shape::shared;
+  static constexpr bool starts_early = true, shared = Shape::shared, ragged = Row::ragged;
 
   PackedGrid grid;
   SteppedOperand d_in = {}, d_out = {}, in = {}, d_sum = {};
@@ -72,22 +72,34 @@ struct PackedNormBackward {
   struct Sums {
     float gradient, product;
   };
-  /// What is copied next, of this thread's row and columns; `before`: packs of the row before the team's part.
+  /// This thread's columns, the same in all its rows. `before`: packs of the row before the team's part. Of ragged
+  /// rows: how many packs they have, and single elements before these.
+  struct Columns {
+    int before, packs = 0, head = 0;
+  };
+  /// What is copied next, of this thread's row and columns.
   struct Source {
-    int step, before;
+    int step;
     T const *in, *d_out, *d_sum;
   };
   /// What comes next.
   struct Result {
-    int step, before;
+    int step;
     T* d_in;
   };
+  /// Of a row, and this thread's single element of it.
   struct Statistics {
     float center = 0, factor = 0;
+    T in = T(0.0f), d_out = T(0.0f);
+  };
+  struct Slopes {
+    Values pack[packs];
+    float single = 1;
   };
   /// The gradients of this thread's columns.
   struct Gradients {
     Values weights[packs] = {}, biases[packs] = {};
+    float weight = 0, bias = 0;  // of the single one
   };
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
@@ -98,32 +110,33 @@ struct PackedNormBackward {
         static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(sizeof(Raw) * stages * stage_packs(), 16));
     Raw* const mine = room + Atoms::thread();
     int const first = shared ? team.league_rank() / together : team.league_rank();
-    int const before = shared ? team.league_rank() % together * (Shape::lanes * packs) : 0;
-    Source source{first, before, nullptr, nullptr, nullptr};
-    find(source);
+    Columns const columns = columns_from(first, shared ? team.league_rank() % together * (Shape::lanes * packs) : 0);
+    Source source{first, nullptr, nullptr, nullptr};
+    find(source, columns);
     for (int i = 0; i < stages; ++i) {
-      clear_beyond(before, mine + i * stage_packs());
-      copy(source, mine + i * stage_packs());
+      clear_beyond(columns, mine + i * stage_packs());
+      copy(source, columns, mine + i * stage_packs());
     }
-    Values slopes[packs];
-    parameters(before, slopes);
-    Result result{first, before, nullptr};
-    find(result);
-    Statistics next = statistics(result.step);
+    Slopes slopes;
+    parameters(columns, slopes);
+    Result result{first, nullptr};
+    find(result, columns);
+    Statistics next = statistics(result.step, columns);
     Gradients sums;
     int stage = 0;
     TESSERA_ROLLED
     for (int turn = 0; result.step < steps; ++turn) {
       Statistics const now = next;
+      int const step = result.step;
       T* const to = inside(result.step) ? result.d_in : nullptr;
-      move(result);
-      next = statistics(result.step);
-      one_row(before, mine + stage * stage_packs(), now, slopes, sums, to, turn);
-      copy(source, mine + stage * stage_packs());
+      move(result, columns);
+      next = statistics(result.step, columns);
+      one_row(columns, mine + stage * stage_packs(), now, slopes, sums, to, step, turn);
+      copy(source, columns, mine + stage * stage_packs());
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
-    if (d_weights != nullptr) leave(team, before, d_weights, sums.weights, room);
-    if (d_biases != nullptr) leave(team, before, d_biases, sums.biases, room);
+    if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
+    if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
   }
 
  private:
@@ -133,9 +146,29 @@ struct PackedNormBackward {
     return stage[(operand * packs + k) * Shape::threads];
   }
   KOKKOS_FORCEINLINE_FUNCTION static int lane() { return Atoms::thread() % Shape::lanes; }
-  KOKKOS_FORCEINLINE_FUNCTION static int column(int before) { return (before + lane()) * width; }
-  KOKKOS_FORCEINLINE_FUNCTION bool has(int before, int k) const {
-    return before + k * Shape::lanes + lane() < grid.packs;
+  /// Of the first pack, and of the single element.
+  KOKKOS_FORCEINLINE_FUNCTION static int column(Columns const& mine) {
+    return mine.head + (mine.before + lane()) * width;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static int single_column(Columns const& mine) {
+    return lane() < mine.head ? lane() : lane() + mine.packs * width;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool has(Columns const& mine, int k) const {
+    return mine.before + k * Shape::lanes + lane() < (ragged ? mine.packs : grid.packs);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool has_single(Columns const& mine) const {
+    return ragged && lane() + mine.packs * width < grid.columns;
+  }
+  /// Those of the rows of a thread begin at the same place of a pack.
+  KOKKOS_FORCEINLINE_FUNCTION Columns columns_from(int first, int before) const {
+    Columns mine{before};
+    if constexpr (ragged) {
+      if (!inside(first)) return mine;
+      mine.head = (width - PackedRowPlace(grid, row_of(first)).shift(grid.phase, width)) % width;
+      if (mine.head > grid.columns) mine.head = grid.columns;
+      mine.packs = (grid.columns - mine.head) / width;
+    }
+    return mine;
   }
   KOKKOS_FORCEINLINE_FUNCTION static int row_of(int step) {  // 2^30 rows at most
     return step * Shape::rows_a_team + Atoms::thread() / Shape::lanes;
@@ -148,50 +181,50 @@ struct PackedNormBackward {
   KOKKOS_FORCEINLINE_FUNCTION static X* first_of(Operand const& a, PackedRowPlace const& row, int at) {
     return static_cast<X*>(const_cast<void*>(a.data)) + row.offset(a) + at;
   }
-  KOKKOS_FORCEINLINE_FUNCTION void find(Source& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void find(Source& x, Columns const& mine) const {
     PackedRowPlace const row(grid, row_of(x.step));
-    x.in = first_of<T>(in, row, column(x.before));
-    x.d_out = first_of<T>(d_out, row, column(x.before));
-    x.d_sum = first_of<T>(d_sum, row, column(x.before));
+    x.in = first_of<T>(in, row, column(mine));
+    x.d_out = first_of<T>(d_out, row, column(mine));
+    x.d_sum = first_of<T>(d_sum, row, column(mine));
   }
-  KOKKOS_FORCEINLINE_FUNCTION void find(Result& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void find(Result& x, Columns const& mine) const {
     PackedRowPlace const row(grid, row_of(x.step));
-    x.d_in = first_of<T>(d_in, row, column(x.before));
+    x.d_in = first_of<T>(d_in, row, column(mine));
   }
   /// To this team's next step, if there is one.
-  KOKKOS_FORCEINLINE_FUNCTION void move(Source& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void move(Source& x, Columns const& mine) const {
     x.step += groups;
     if (grid.flat) {
       x.in += in.leap;
       x.d_out += d_out.leap;
       x.d_sum += d_sum.leap;
     } else if (x.step < steps) {
-      find(x);
+      find(x, mine);
     }
   }
-  KOKKOS_FORCEINLINE_FUNCTION void move(Result& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void move(Result& x, Columns const& mine) const {
     x.step += groups;
     if (grid.flat) {
       x.d_in += d_in.leap;
     } else if (x.step < steps) {
-      find(x);
+      find(x, mine);
     }
   }
 
   /// What no row fills is zero throughout.
-  KOKKOS_FORCEINLINE_FUNCTION void clear_beyond(int before, Raw* stage) const {
+  KOKKOS_FORCEINLINE_FUNCTION void clear_beyond(Columns const& mine, Raw* stage) const {
     unroll<packs>([&](auto k) {
-      if (has(before, k)) return;
+      if (has(mine, k)) return;
       for (int which = 0; which < (d_sum.present() ? 3 : 2); ++which)
         for (int j = 0; j < width; ++j) place(stage, which, k)[j] = T(0.0f);
     });
   }
   /// Begins to copy a step, or nothing where there is none.
-  KOKKOS_FORCEINLINE_FUNCTION void copy(Source& source, Raw* to) const {
+  KOKKOS_FORCEINLINE_FUNCTION void copy(Source& source, Columns const& mine, Raw* to) const {
     if (source.step < steps) {
       bool const is = inside(source.step);
       unroll<packs>([&](auto k) {
-        if (is && has(source.before, k)) {
+        if (is && has(mine, k)) {
           Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width);
           Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width);
           if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width);
@@ -199,26 +232,41 @@ struct PackedNormBackward {
           for (int j = 0; j < width; ++j) place(to, 0, k)[j] = place(to, 1, k)[j] = T(0.0f);
         }
       });
-      move(source);
+      move(source, mine);
     }
     Atoms::end_copies();
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(int step) const {
-    if (step >= steps || !inside(step)) return {};
+  KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(int step, Columns const& mine) const {
+    Statistics of_row;
+    if (step >= steps || !inside(step)) return of_row;
     PackedRowPlace const row(grid, row_of(step));
-    return {centered ? row.value<float>(mean) : 0.0f, row.value<float>(rstd)};
+    if (centered) of_row.center = row.value<float>(mean);
+    of_row.factor = row.value<float>(rstd);
+    if (has_single(mine)) {
+      int const at = single_column(mine);
+      of_row.in = *first_of<T>(in, row, at);
+      of_row.d_out = *first_of<T>(d_out, row, at);
+    }
+    return of_row;
   }
-  KOKKOS_FORCEINLINE_FUNCTION void parameters(int before, Values (&slopes)[packs]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void parameters(Columns const& mine, Slopes& slopes) const {
     unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) slopes[k][j] = 1;
-      if (has(before, k)) scale_pack<Atoms, T>(weight, Operand{}, k * Shape::lanes * width + column(before), slopes[k]);
+      for (int j = 0; j < width; ++j) slopes.pack[k][j] = 1;
+      if (!weight.present() || !has(mine, k)) return;
+      int const first = k * Shape::lanes * width + column(mine);
+      if constexpr (ragged)
+        for (int j = 0; j < width; ++j) slopes.pack[k][j] = load_parameter<Atoms, T, 1>(weight, first + j)[0];
+      else
+        slopes.pack[k] = load_parameter<Atoms, T, width>(weight, first);
     });
+    if (weight.present() && has_single(mine))
+      slopes.single = load_parameter<Atoms, T, 1>(weight, single_column(mine))[0];
   }
 
   /// `to`: where the row's result goes, if there is a row.
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(int before, Raw* stage, Statistics const& now, Values const (&slopes)[packs],
-                                           Gradients& gradients, T* to, int turn) const {
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Columns const& mine, Raw* stage, Statistics const& now, Slopes const& slopes,
+                                           Gradients& gradients, T* to, [[maybe_unused]] int step, int turn) const {
     Atoms::wait_for_copies(stages - 1);
     constexpr bool keeps = Shape::rows_a_team == 1;  // for more rows there are not registers enough
     Values kept[packs];
@@ -231,12 +279,17 @@ struct PackedNormBackward {
     unroll<packs>([&](auto k) {
       Values const x = normal(k), dy = values(stage, 1, k);
       for (int j = 0; j < width; ++j) {
-        float const g = dy[j] * slopes[k][j];
+        float const g = dy[j] * slopes.pack[k][j];
         sums.gradient += g;
         sums.product += g * x[j];
       }
       if constexpr (keeps) kept[k] = x;
     });
+    if constexpr (ragged) {
+      float const g = static_cast<float>(now.d_out) * slopes.single;
+      sums.gradient += g;
+      sums.product += g * normal_single(now);
+    }
     sums = whole(sums, turn, together);
     float const offset = centered ? -now.factor * (sums.gradient * inverse_length) : 0.0f,
                 slope = -now.factor * (sums.product * inverse_length);
@@ -244,7 +297,7 @@ struct PackedNormBackward {
       Values const x = keeps ? kept[k] : normal(k), dy = values(stage, 1, k);
       Values out;
       for (int j = 0; j < width; ++j) {
-        float const g = dy[j] * slopes[k][j];
+        float const g = dy[j] * slopes.pack[k][j];
         out[j] = x[j] * slope + (g * now.factor + offset);
         gradients.weights[k][j] += dy[j] * x[j];
         gradients.biases[k][j] += dy[j];
@@ -253,9 +306,23 @@ struct PackedNormBackward {
         Values const other = values(stage, 2, k);
         for (int j = 0; j < width; ++j) out[j] += other[j];
       }
-      if (to != nullptr && has(before, k))
+      if (to != nullptr && has(mine, k))
         store_pack<width>(to + k * Shape::lanes * width, Atoms::template narrowed<T>(out));
     });
+    if constexpr (ragged) {
+      float const x = normal_single(now), dy = static_cast<float>(now.d_out);
+      gradients.weight += dy * x;
+      gradients.bias += dy;
+      float out = x * slope + (dy * slopes.single * now.factor + offset);
+      if (to != nullptr && has_single(mine)) {
+        int const at = single_column(mine);
+        if (d_sum.present()) out += static_cast<float>(*first_of<T>(d_sum, PackedRowPlace(grid, row_of(step)), at));
+        to[at - column(mine)] = T(out);
+      }
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static float normal_single(Statistics const& now) {
+    return (static_cast<float>(now.in) - now.center) * now.factor;
   }
   KOKKOS_FORCEINLINE_FUNCTION static Values values(Raw* stage, int operand, int k) {
     Raw const raw = place(stage, operand, k);
@@ -278,31 +345,56 @@ struct PackedNormBackward {
   }
 
   /// This team's part of a gradient, over the rows that it has worked on side by side.
-  KOKKOS_FORCEINLINE_FUNCTION void leave(TeamMember<Exec> const& team, int before, float* all,
-                                         Values const (&mine)[packs], Raw* scratch) const {
+  KOKKOS_FORCEINLINE_FUNCTION void leave(TeamMember<Exec> const& team, Columns const& columns, float* all,
+                                         Values const (&mine)[packs], [[maybe_unused]] float single,
+                                         Raw* scratch) const {
     int const group = shared ? team.league_rank() / together : team.league_rank();
-    float* const to = all + std::int64_t{group} * grid.packs * width + column(before);
-    if constexpr (Shape::rows_a_team == 1) {
+    float* const to = all + std::int64_t{group} * grid.columns + column(columns);
+    if constexpr (ragged) {
+      leave_by_columns(team, columns, all + std::int64_t{group} * grid.columns, mine, single,
+                       reinterpret_cast<float*>(scratch));
+    } else if constexpr (Shape::rows_a_team == 1) {
       unroll<packs>([&](auto k) {
-        if (has(before, k)) store_pack<width>(to + k * Shape::lanes * width, mine[k]);
+        if (has(columns, k)) store_pack<width>(to + k * Shape::lanes * width, mine[k]);
       });
     } else {
       int const thread = Atoms::thread();
       auto* const room = reinterpret_cast<Values*>(scratch);
       team.team_barrier();  // all have read what was there
       unroll<packs>([&](auto k) { room[k * Shape::threads + thread] = mine[k]; });
-      team.team_barrier();
+      TESSERA_ROLLED
+      for (int rows = Shape::rows_a_team / 2; rows > 0; rows /= 2) {  // the second half of them to the first
+        team.team_barrier();
+        if (thread >= rows * Shape::lanes) continue;
+        unroll<packs>([&](auto k) {
+          Values& sum = room[k * Shape::threads + thread];
+          Values const other = room[k * Shape::threads + rows * Shape::lanes + thread];
+          for (int j = 0; j < width; ++j) sum[j] += other[j];
+        });
+      }
       if (thread >= Shape::lanes) return;
       unroll<packs>([&](auto k) {
-        Values sum = room[k * Shape::threads + thread];
-        TESSERA_ROLLED
-        for (int i = 1; i < Shape::rows_a_team; ++i) {
-          Values const other = room[k * Shape::threads + i * Shape::lanes + thread];
-          for (int j = 0; j < width; ++j) sum[j] += other[j];
-        }
-        if (has(before, k)) store_pack<width>(to + k * Shape::lanes * width, sum);
+        if (has(columns, k)) store_pack<width>(to + k * Shape::lanes * width, room[k * Shape::threads + thread]);
       });
     }
+  }
+  /// The same where rows that are worked on side by side begin at different places of a pack, one after the other.
+  KOKKOS_FORCEINLINE_FUNCTION void leave_by_columns(TeamMember<Exec> const& team, Columns const& columns, float* to,
+                                                    Values const (&mine)[packs], float single, float* sums) const {
+    int const thread = Atoms::thread();
+    team.team_barrier();  // all have read what was there
+    for (int i = thread; i < grid.columns; i += Shape::threads) sums[i] = 0;
+    for (int row = 0; row < Shape::rows_a_team; ++row) {
+      team.team_barrier();
+      if (thread / Shape::lanes != row) continue;
+      unroll<packs>([&](auto k) {
+        if (has(columns, k))
+          for (int j = 0; j < width; ++j) sums[column(columns) + k * Shape::lanes * width + j] += mine[k][j];
+      });
+      if (has_single(columns)) sums[single_column(columns)] += single;
+    }
+    team.team_barrier();
+    for (int i = thread; i < grid.columns; i += Shape::threads) to[i] = sums[i];
   }
 };
 
@@ -340,6 +432,19 @@ void with_staying_shape(int lanes, int teams, F const& f) {
   }
 }
 
+/// The same for ragged rows of so many columns, which one team has, if it keeps as many: two packs a thread, as single
+/// elements take registers too, or 8 columns where a team has several rows.
+template <class T, class F>
+void with_ragged_staying_shape(std::int64_t columns, F const& f) {
+  constexpr int width = packed_width<T>, few = 8 / width;
+  if (columns <= 16 * 8) return f(StayingShape<16, few, false, 1>{});
+  if (columns <= 32 * 8) return f(StayingShape<32, few, false, 1>{});
+  if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, false, 1>{});
+  if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, false, 1>{});
+  if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, false, 1>{});
+  if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, false, 1>{});
+}
+
 /// How many teams, or groups of teams that share a row, have sums to leave, at most.
 template <class Exec>
 std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns) {
@@ -353,10 +458,9 @@ std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std
 /// Starts the kernel for rows of T, with what a problem has beside its grid; returns as the next function.
 template <class T, class Shape, class Exec>
 std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
-                                         int together) {
+                                         PackedGrid const& rows, int together) {
   using Kernel = PackedNormBackward<KernelSpace<Exec>, T, Shape>;
   constexpr int width = packed_width<T>, at_once = Shape::teams_at_once;
-  PackedGrid const rows(grid, width);
   auto const steps = static_cast<int>((rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team);
   Kernel kernel{rows};
   kernel.weight = operand(problem.weight, grid, width, true);
@@ -373,6 +477,11 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   if (most == 0) return 0;
   kernel.groups = static_cast<int>(
       std::min<std::int64_t>(most, packed_norm_backward_teams(exec, rows.rows, grid.columns)));  // has room for so many
+  if (rows.ragged && steps > kernel.groups) {
+    auto const leap = Shape::rows_a_team * rows.phase.row;  // from step to step a team's rows are to begin alike
+    while (static_cast<std::uint32_t>(kernel.groups) * leap % width != 0) --kernel.groups;
+    if (kernel.groups == 0) return 0;
+  }
   auto const stepped = [&](RowArray const& a) {
     return SteppedOperand(operand(a, grid, width, true), std::int64_t{kernel.groups} * Shape::rows_a_team);
   };
@@ -398,20 +507,23 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
     int const together = staying_teams(grid.columns);
-    if (!packed_rows(grid, type) || grid.tiles() == 0 || together == 0 ||
-        grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2)
-      return 0;
+    if (grid.tiles() == 0 || together == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return 0;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type) && (is_packed_operand(problem.weight, grid, width, type) ||
+                                               is_packed_operand(problem.weight, grid, width, Scalar::fp32));
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out, &problem.d_sum})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      if (!is_packed_operand(problem.weight, grid, width, type) &&
-          !is_packed_operand(problem.weight, grid, width, Scalar::fp32))
-        return;
-      with_staying_shape<T>(staying_lanes(grid.columns), together, [&](auto shape) {
-        started = start_staying_norm_backward<T, decltype(shape)>(exec, problem, grid, together);
-      });
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      auto const start = [&](auto shape) {
+        started = start_staying_norm_backward<T, decltype(shape)>(exec, problem, grid, rows, together);
+      };
+      if (whole)
+        with_staying_shape<T>(staying_lanes(grid.columns), together, start);
+      else if (rows.flat && together == 1 && are_neighbouring_parameters<T>(problem.weight) &&
+               make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out, problem.d_sum))
+        with_ragged_staying_shape<T>(grid.columns, start);
     });
   }
   return started;

@@ -9,18 +9,43 @@ namespace tessera::detail {
 
 /// A PackedShape for kernels that keep a second operand of the row beside the values of the first: as many bytes of a
 /// thread are on their way with half the packs.
-template <int Lanes, int Threads>
-struct PairShape : PackedShape<Lanes, Threads, 2> {
+template <int Lanes, int Threads, int Singles = 0>
+struct PairShape : PackedShape<Lanes, Threads, 2, Singles> {
   static constexpr int registers = 64;
 };
 
-/// f(Shape{}) with the shape for rows of so many packs, longest_packed_row at most.
+/// f(Shape{}) with the shape for rows with single elements, longest_ragged_row at most.
 template <class F>
-void with_pair_shape(std::int64_t packs, F const& f) {
+void with_ragged_pair_shape(std::int64_t packs, F const& f) {
   if (packs <= 8)
+    f(PackedShape<8, 256, 1, 2>{});
+  else if (packs <= 16)
+    f(PairShape<8, 256, 2>{});
+  else if (packs <= 64)
+    f(PairShape<32, 256, 1>{});
+  else if (packs <= 128)
+    f(PairShape<64, 64, 1>{});
+  else if (packs <= 256)
+    f(PairShape<128, 128, 1>{});
+  else if (packs <= 512)
+    f(PairShape<256, 256, 1>{});
+  else
+    f(PairShape<512, 512, 1>{});
+}
+/// The same for rows of any kind, if they fit a team.
+template <class F>
+void with_pair_shape(PackedGrid const& rows, F const& f) {
+  std::int64_t const packs = rows.packs;
+  if (rows.ragged)
+    with_ragged_pair_shape(packs, f);
+  else if (packs <= 8)
     f(PairShape<4, 256>{});
+  else if (packs <= 16)
+    f(PairShape<8, 256>{});
   else if (packs <= 64)
     f(PairShape<32, 256>{});
+  else if (packs <= 128)
+    f(PairShape<64, 64>{});
   else if (packs <= 256)
     f(PairShape<128, 128>{});
   else if (packs <= 512)

@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_PACKED_ROWS_HPP
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -16,20 +17,31 @@
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/warp.hpp>
 
-// Rows of one type that begin at multiples of 16 bytes and consist of whole packs, on machines with warps: a thread
-// reads all its packs before it uses the first, keeps them in registers, and reduces by shuffles. Such kernels move
-// bytes at the speed of a copy if they spend some 25 instructions on an element of 16 bits; other rows take the walk of
-// walk.hpp.
+// Rows of one type on machines with warps: a thread reads all its packs before it uses the first, keeps them in
+// registers, and reduces by shuffles. Such kernels move bytes at the speed of a copy if they spend some 25 instructions
+// on an element of 16 bits. Where rows begin at multiples of 16 bytes and consist of whole packs, that is all. Others
+// are packs at multiples of 16 bytes and a few single elements before and behind these, of which each thread has one or
+// two beside its packs; in all operands of such a kernel packs begin at the same columns. What is neither takes the
+// walk of walk.hpp.
 namespace tessera::detail {
 
-/// `Lanes` neighbouring lanes share a row (up to a warp, or else a whole team), each with `Packs` packs of it.
-template <int Lanes, int Threads, int Packs>
+/// `Lanes` neighbouring lanes share a row (up to a warp, or else a whole team), each with `Packs` packs of it and
+/// `Singles` of its single elements.
+template <int Lanes, int Threads, int Packs, int Singles = 0>
 struct PackedShape {
   static_assert(Lanes <= 32 || Lanes == Threads);
-  static constexpr int lanes = Lanes, threads = Threads, packs = Packs;
+  static_assert(Singles == 0 || Singles * Lanes >= 14, "of 16 bits there are 7 at either end");
+  static constexpr int lanes = Lanes, threads = Threads, packs = Packs, singles = Singles, parts = Packs + Singles;
   static constexpr int warps = Lanes > 32 ? Lanes / 32 : 1, neighbours = Lanes > 32 ? 32 : Lanes;
   static constexpr int rows_a_team = Threads / Lanes;
-  static constexpr int registers = Packs < 4 ? 40 : 64;  // of a thread
+  static constexpr int registers = (Packs < 4 ? 40 : 64) + (Singles > 0 ? 8 : 0);  // of a thread
+};
+
+/// How many elements behind the beginning of a pack rows begin: `first` and so many more a matrix or row, in whole
+/// packs more or less.
+struct PackPhase {
+  std::uint32_t first = 0, outer = 0, inner = 0, row = 0;
+  friend bool operator==(PackPhase const&, PackPhase const&) = default;
 };
 
 /// The rows of a launch, of one matrix or several; of all matrices' last rows something may be missing.
@@ -37,16 +49,22 @@ struct PackedGrid {
   std::int64_t rows = 0;  // of all matrices
   int packs = 0;          // of a row,
   int last_packs = 0;     // of the last one of each matrix
+  int around = 0;         // that a row is part of
   bool flat = true;       // one matrix
   Divisor matrix_rows, inner;
+  int columns = 0;
+  bool ragged = false;  // of rows that begin anywhere: then `packs` is how many one may have
+  PackPhase phase;
 
   PackedGrid(TileGrid const& grid, int width, std::int64_t missing = 0)
       : rows(grid.tiles()),
         packs(static_cast<int>(grid.columns / width)),
         last_packs(static_cast<int>((grid.columns - missing) / width)),
+        around(packs),
         flat(grid.leading[0] * grid.leading[1] == 1),
         matrix_rows(grid.rows),
-        inner(grid.leading[1]) {}
+        inner(grid.leading[1]),
+        columns(static_cast<int>(grid.columns)) {}
 };
 
 template <class T>
@@ -69,21 +87,60 @@ struct PackedRowPlace {
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
     return outer * a.outer + inner * a.inner + row * a.row;
   }
+  /// How many elements of its first pack lie before the row.
+  KOKKOS_FORCEINLINE_FUNCTION int shift(PackPhase const& phase, int width) const {
+    std::uint32_t const elements = phase.first + static_cast<std::uint32_t>(outer) * phase.outer +
+                                   static_cast<std::uint32_t>(inner) * phase.inner +
+                                   static_cast<std::uint32_t>(row) * phase.row;
+    return static_cast<int>(elements % static_cast<std::uint32_t>(width));
+  }
   template <class Value>
   KOKKOS_FORCEINLINE_FUNCTION Value& value(Operand const& a) const {
     return static_cast<Value*>(const_cast<void*>(a.data))[offset(a)];
   }
 };
 
-/// One thread's part of a row of T: packs `lane`, `lane + lanes` and so on.
+/// What a thread has of a row of a shape: the packs, then the single elements.
+template <class T, int Width, class Shape>
+struct RowParts {
+  Pack<T, Width> pack[Shape::packs];
+  Pack<T, 1> single[Shape::singles > 0 ? Shape::singles : 1];
+
+  template <int K>
+  KOKKOS_FORCEINLINE_FUNCTION auto& operator[](Constant<K>) {
+    if constexpr (K < Shape::packs)
+      return pack[K];
+    else
+      return single[K - Shape::packs];
+  }
+  template <int K>
+  KOKKOS_FORCEINLINE_FUNCTION auto const& operator[](Constant<K>) const {
+    if constexpr (K < Shape::packs)
+      return pack[K];
+    else
+      return single[K - Shape::packs];
+  }
+};
+
+/// What an output of rows of T may hold.
+template <class T>
+using PackedOutputs = TypeList<T, e4m3_t>;
+
+/// One thread's part of a row of T: packs `lane`, `lane + lanes` and so on, and single elements likewise.
 template <class Exec, class Shape, class T, int Width = packed_width<T>>
 struct PackedRow {
-  static constexpr int packs = Shape::packs, width = Width, lanes = Shape::lanes;
+  static constexpr int packs = Shape::packs, parts = Shape::parts, width = Width, lanes = Shape::lanes;
+  static constexpr bool ragged = Shape::singles > 0;
   using Atoms = WarpAtoms<Exec>;
   using Raw = Pack<T, width>;
   using Values = Pack<float, width>;
+  using RawParts = RowParts<T, width, Shape>;
+  using ValueParts = RowParts<float, width, Shape>;
+  using Outputs = std::conditional_t<ragged, TypeList<T>, PackedOutputs<T>>;
 
-  int lane, count;  // of the row's packs; none: there is no such row
+  int lane, count;  // of the row's packs
+  int singles = 0;  // of the row; if it has neither there is no such row
+  int before = 0;   // of them before the packs
   PackedRowPlace place;
 
   KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team) {
@@ -92,27 +149,54 @@ struct PackedRow {
     std::int64_t const row = static_cast<std::int64_t>(team) * Shape::rows_a_team + thread / lanes;
     bool const inside = Shape::rows_a_team == 1 || row < grid.rows;
     if (inside) place = PackedRowPlace(grid, row);
-    count = !inside ? 0 : place.row + 1 < grid.matrix_rows.by ? grid.packs : grid.last_packs;
+    if constexpr (ragged) {
+      count = 0;
+      if (!inside) return;
+      before = (width - place.shift(grid.phase, width)) % width;
+      if (before > grid.columns) before = grid.columns;
+      count = (grid.columns - before) / width;
+      singles = grid.columns - count * width;
+    } else {
+      count = !inside ? 0 : place.row + 1 < grid.matrix_rows.by ? grid.packs : grid.last_packs;
+    }
   }
-  KOKKOS_FORCEINLINE_FUNCTION bool inside() const { return count > 0; }
-  /// The place of pack k in the row, and whether it is in it.
-  KOKKOS_FORCEINLINE_FUNCTION int pack(int k) const { return k * lanes + lane; }
-  KOKKOS_FORCEINLINE_FUNCTION bool has(int k) const { return pack(k) < count; }
-  /// The packs of an operand; those beyond the row are `rest` throughout.
-  KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, Raw (&to)[packs], T rest) const {
+  KOKKOS_FORCEINLINE_FUNCTION bool inside() const { return count + singles > 0; }
+  /// The elements of part k, a pack or a single one.
+  template <class K>
+  static constexpr int size = K::value < packs ? width : 1;
+  /// Whether part k is in the row, and its first column.
+  template <int K>
+  KOKKOS_FORCEINLINE_FUNCTION bool has(Constant<K>) const {
+    return K < packs ? K * lanes + lane < count : (K - packs) * lanes + lane < singles;
+  }
+  template <int K>
+  KOKKOS_FORCEINLINE_FUNCTION int column(Constant<K>) const {
+    if (K < packs) return before + (K * lanes + lane) * width;
+    int const single = (K - packs) * lanes + lane;
+    return single < before ? single : single + count * width;
+  }
+  /// Whether a column is one of this thread's.
+  KOKKOS_FORCEINLINE_FUNCTION bool has_column(int at) const {
+    int const packed = at - before;
+    if (!ragged || (packed >= 0 && packed < count * width)) return packed / width % lanes == lane;
+    return (packed < 0 ? at : at - count * width) % lanes == lane;
+  }
+  /// The parts of an operand; those beyond the row are `rest` throughout.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, To& to, T rest) const {
     T const* const first = static_cast<T const*>(from.data) + place.offset(from);
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) to[k][j] = rest;
-      if (has(k)) to[k] = load_pack<width>(first + pack(k) * width);
+    unroll<parts>([&](auto k) {
+      for (int j = 0; j < size<decltype(k)>; ++j) to[k][j] = rest;
+      if (has(k)) to[k] = load_pack<size<decltype(k)>>(first + column(k));
     });
   }
-  /// The packs of an operand, from value(k), a pack of values.
+  /// The parts of an operand, from value(k), a pack of values.
   template <class To, class Value>
   KOKKOS_FORCEINLINE_FUNCTION void store(Operand const& to, Value const& value) const {
     To* const first = static_cast<To*>(const_cast<void*>(to.data)) + place.offset(to);
-    unroll<packs>([&](auto k) {
-      Pack<To, width> const x = Atoms::template narrowed<To>(value(k));
-      if (has(k)) store_pack<width>(first + pack(k) * width, x);
+    unroll<parts>([&](auto k) {
+      auto const x = Atoms::template narrowed<To>(value(k));
+      if (has(k)) store_pack<size<decltype(k)>>(first + column(k), x);
     });
   }
 
@@ -133,10 +217,6 @@ struct PackedRow {
   }
 };
 
-/// What an output of rows of T may hold.
-template <class T>
-using PackedOutputs = TypeList<T, e4m3_t>;
-
 /// Whether rows of this type and length can be such.
 inline bool packed_rows(TileGrid const& grid, Scalar type) {
   auto const width = static_cast<std::int64_t>(pack_bytes / size_of(type));
@@ -150,6 +230,42 @@ inline bool is_packed_operand(RowArray const& a, TileGrid const& grid, int width
 template <class T>
 bool is_packed_output(RowArray const& a, TileGrid const& grid) {
   return (a.type == scalar_of<T> || a.type == Scalar::e4m3) && operand(a, grid, packed_width<T>, true).packed;
+}
+
+/// Makes rows of T ragged if each of the operands (or what is there of them) allows that: neighbouring elements, packs
+/// at the same columns.
+template <class T, class... Array>
+bool make_ragged(PackedGrid& rows, TileGrid const& grid, RowArray const& first, Array const&... rest) {
+  constexpr int width = packed_width<T>;
+  if (grid.columns <= 0 || grid.columns > std::numeric_limits<std::int32_t>::max() / 2) return false;
+  auto const neighbours = [&](RowArray const& a) {
+    return a.type == scalar_of<T> && (a.stride[3] == 1 || grid.columns == 1) &&
+           reinterpret_cast<std::uintptr_t>(a.data) % sizeof(T) == 0;
+  };
+  auto const phase_of = [&](RowArray const& a) {
+    auto const stride = [&](int d) {
+      return a.extent[d] == 1 ? 0u : static_cast<std::uint32_t>(a.stride[d]) % static_cast<std::uint32_t>(width);
+    };
+    auto const elements = reinterpret_cast<std::uintptr_t>(a.data) / sizeof(T);
+    return PackPhase{static_cast<std::uint32_t>(elements % width), stride(0), stride(1), stride(2)};
+  };
+  auto const fits = [&](RowArray const& a) {
+    return !a.present() || (neighbours(a) && phase_of(a) == phase_of(first));
+  };
+  if (!fits(first) || !(fits(rest) && ...)) return false;
+  rows.ragged = true;
+  rows.around = static_cast<int>((grid.columns + 2 * width - 2) / width);
+  rows.phase = phase_of(first);
+  return true;
+}
+
+/// f(whether they are ragged, as a type)
+template <class F>
+void with_row_kind(PackedGrid const& rows, F const& f) {
+  if (rows.ragged)
+    f(std::true_type{});
+  else
+    f(std::false_type{});
 }
 
 /// f(Shape{}) with the shape for rows of so many packs: four packs a thread, which is what 64 registers hold of 16-bit
@@ -167,24 +283,49 @@ void with_longer_packed_shape(std::int64_t packs, F const& f) {
   else
     f(PackedShape<512, 512, 4>{});
 }
-/// The same; of the shortest rows two packs a thread, as more of them then fit.
+inline constexpr std::int64_t longest_packed_row = 2048, longest_ragged_row = 1024;
+
+/// The same for rows with single elements, longest_ragged_row at most.
 template <class F>
-void with_packed_shape(std::int64_t packs, F const& f) {
+void with_ragged_shape(std::int64_t packs, F const& f) {
   if (packs <= 8)
-    f(PackedShape<4, 256, 2>{});
+    f(PackedShape<8, 256, 1, 2>{});
   else if (packs <= 16)
+    f(PackedShape<8, 256, 2, 2>{});
+  else if (packs <= 128)
+    f(PackedShape<32, 128, 4, 1>{});
+  else if (packs <= 256)
+    f(PackedShape<64, 64, 4, 1>{});
+  else if (packs <= 512)
+    f(PackedShape<128, 128, 4, 1>{});
+  else
+    f(PackedShape<256, 256, 4, 1>{});
+}
+/// The same for rows of any kind; of the shortest ones two packs a thread, as more of them then fit.
+template <class F>
+void with_packed_shape(PackedGrid const& rows, F const& f) {
+  if (rows.ragged)
+    with_ragged_shape(rows.packs, f);
+  else if (rows.packs <= 8)
+    f(PackedShape<4, 256, 2>{});
+  else if (rows.packs <= 16)
     f(PackedShape<8, 256, 2>{});
   else
-    with_longer_packed_shape(packs, f);
+    with_longer_packed_shape(rows.packs, f);
 }
-inline constexpr std::int64_t longest_packed_row = 2048;
+/// Whether the threads of a team can hold such a row.
+inline bool fits_a_team(PackedGrid const& rows) {
+  return rows.packs <= (rows.ragged ? longest_ragged_row : longest_packed_row);
+}
 inline constexpr int most_teams_together = 16;  // that share a longer one
 
 /// As many teams to a multiprocessor as its 65536 registers allow, 32 at most.
+template <class Shape>
+inline constexpr int teams_of_registers = std::min(65536 / Shape::registers / Shape::threads, 32);
+
 template <class Shape, class Exec, class Kernel>
 void launch_packed(char const* label, Exec const& exec, PackedGrid const& grid, Kernel const& kernel) {
-  constexpr int wanted = 65536 / Shape::registers / Shape::threads;
-  launch<Shape::threads, (wanted < 32 ? wanted : 32)>(
+  launch<Shape::threads, teams_of_registers<Shape>>(
       label, exec, (grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0, kernel);
 }
 

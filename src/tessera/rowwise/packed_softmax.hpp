@@ -68,7 +68,8 @@ struct SoftmaxPart {
 template <class Exec, class T, class Shape>
 struct PackedSoftmax {
   using Row = PackedRow<Exec, Shape, T>;
-  static constexpr int packs = Shape::packs, width = Row::width;
+  using Raw = typename Row::RawParts;
+  using Values = typename Row::ValueParts;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
   PackedGrid grid;
@@ -79,7 +80,7 @@ struct PackedSoftmax {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const row(grid, team.league_rank());
-    typename Row::Raw raw[packs];
+    Raw raw;
     row.load(in, raw, rest);
     if (log)
       log_of_row(row, raw);
@@ -88,12 +89,11 @@ struct PackedSoftmax {
   }
 
   /// x = scale * raw, and the maximum over the lanes of a warp.
-  KOKKOS_FORCEINLINE_FUNCTION float top_of(typename Row::Raw const (&raw)[packs],
-                                           typename Row::Values (&x)[packs]) const {
+  KOKKOS_FORCEINLINE_FUNCTION float top_of(Raw const& raw, Values& x) const {
     float top = lowest;
-    unroll<packs>([&](auto k) {
+    unroll<Row::parts>([&](auto k) {
       x[k] = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) {
+      for (int j = 0; j < x[k].size; ++j) {
         x[k][j] *= scale;
         top = larger(top, x[k][j]);
       }
@@ -112,12 +112,12 @@ struct PackedSoftmax {
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, typename Row::Raw const (&raw)[packs]) const {
-    typename Row::Values x[packs];
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Raw const& raw) const {
+    Values x;
     float const top = top_of(raw, x), relative_to = reference_of(top);
     float sum = 0;
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) {
+    unroll<Row::parts>([&](auto k) {
+      for (int j = 0; j < x[k].size; ++j) {
         x[k][j] = packed_exponential(x[k][j] - relative_to);
         sum += x[k][j];
       }
@@ -128,12 +128,12 @@ struct PackedSoftmax {
     write(row, x, [&](float e) { return e * factor; });
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void log_of_row(Row const& row, typename Row::Raw const (&raw)[packs]) const {
-    typename Row::Values x[packs];
+  KOKKOS_FORCEINLINE_FUNCTION void log_of_row(Row const& row, Raw const& raw) const {
+    Values x;
     float const top = top_of(raw, x), relative_to = reference_of(top);
     float sum = 0;
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) sum += packed_exponential(x[k][j] - relative_to);
+    unroll<Row::parts>([&](auto k) {
+      for (int j = 0; j < x[k].size; ++j) sum += packed_exponential(x[k][j] - relative_to);
     });
     SoftmaxPart const all = whole({top, Row::join(sum, Add{})});
     float const to = reference_of(all.top), denominator = all.sum == 0 ? 0.0f : Kokkos::log(all.sum);
@@ -141,10 +141,10 @@ struct PackedSoftmax {
   }
 
   template <class F>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, typename Row::Values (&x)[packs], F const& f) const {
-    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, Values& x, F const& f) const {
+    Row::Outputs::visit(out.type, [&](auto tag) {
       row.template store<typename decltype(tag)::type>(out, [&](auto k) {
-        for (int j = 0; j < width; ++j) x[k][j] = f(x[k][j]);
+        for (int j = 0; j < x[k].size; ++j) x[k][j] = f(x[k][j]);
         return x[k];
       });
     });
@@ -152,9 +152,9 @@ struct PackedSoftmax {
 };
 
 /// The same for long rows: maximum and sum together, pack by pack; exponentials are computed a second time.
-template <class Exec, class T>
+template <class Exec, class T, bool Ragged>
 struct StreamedSoftmax {
-  using Rows = StreamedRows<Exec, T, 1>;
+  using Rows = StreamedRows<Exec, T, 1, Ragged>;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
   static constexpr bool starts_early = true;
@@ -208,7 +208,7 @@ struct StreamedSoftmax {
 
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void write(Rows& rows, RelativeExponential const& exponential, F const& f) const {
-    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+    std::conditional_t<Ragged, TypeList<T>, PackedOutputs<T>>::visit(out.type, [&](auto tag) {
       using To = typename decltype(tag)::type;
       To* const to = rows.template data<To>(out);
       rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
@@ -216,7 +216,7 @@ struct StreamedSoftmax {
           Values x = Rows::Atoms::widened(raw[0][k]);
           exponential.turn(x);
           for (int j = 0; j < width; ++j) x[j] = f(x[j]);
-          if (has(k)) store_pack<width>(to + first(k), Rows::Atoms::template narrowed<To>(x));
+          if (has(k)) rows.store(to, first(k), Rows::Atoms::template narrowed<To>(x));
         });
       });
     });
@@ -229,22 +229,25 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    if (!packed_rows(grid, type) || problem.scale == 0) return false;
+    if (problem.scale == 0) return false;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
-      if (!is_packed_operand(problem.in, grid, width, type)) return;
-      if (!is_packed_output<T>(problem.out, grid)) return;
-      PackedGrid const rows(grid, width);
+      PackedGrid rows(grid, width);
+      bool const whole = packed_rows(grid, type) && is_packed_operand(problem.in, grid, width, type) &&
+                         is_packed_output<T>(problem.out, grid);
+      if (!whole && !make_ragged<T>(rows, grid, problem.in, problem.out)) return;
       Operand const out = operand(problem.out, grid, width, true), in = operand(problem.in, grid, width, true);
       auto const scale = static_cast<float>(problem.scale);
       T const rest(problem.scale < 0 ? HUGE_VALF : -HUGE_VALF);
       using Space = KernelSpace<Exec>;
-      if (rows.packs > longest_packed_row)
-        launch_streamed<StreamedRows<Space, T, 1>>(problem.label, exec,
-                                                   StreamedSoftmax<Space, T>{rows, out, in, scale, problem.log, rest});
+      if (!fits_a_team(rows))
+        with_row_kind(rows, [&](auto ragged) {
+          using Kernel = StreamedSoftmax<Space, T, decltype(ragged)::value>;
+          launch_streamed<typename Kernel::Rows>(problem.label, exec, Kernel{rows, out, in, scale, problem.log, rest});
+        });
       else
-        with_packed_shape(rows.packs, [&](auto shape) {
+        with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
                                PackedSoftmax<Space, T, Shape>{rows, out, in, scale, problem.log, rest});

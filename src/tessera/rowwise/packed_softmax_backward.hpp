@@ -48,7 +48,8 @@ struct SoftmaxSlope {
 template <class Exec, class T, class Shape>
 struct PackedSoftmaxBackward {
   using Row = PackedRow<Exec, Shape, T>;
-  static constexpr int packs = Shape::packs, width = Row::width;
+  using Raw = typename Row::RawParts;
+  using Values = typename Row::ValueParts;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
   PackedGrid grid;
@@ -59,19 +60,19 @@ struct PackedSoftmaxBackward {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const row(grid, team.league_rank());
-    typename Row::Raw raw[packs], gradient[packs];
+    Raw raw, gradient;
     row.load(in, raw, rest);
     row.load(d_out, gradient, T(0.0f));
-    typename Row::Values e[packs];
+    Values e;
     SoftmaxGradientPart own{0, 1, 0};
     if (from_output)
       weights_given(raw, e);
     else
       weights(raw, e, own);
     own.gradient = 0;
-    unroll<packs>([&](auto k) {
-      typename Row::Values const dy = Row::Atoms::widened(gradient[k]);
-      for (int j = 0; j < width; ++j) own.gradient += log ? dy[j] : e[k][j] * dy[j];
+    unroll<Row::parts>([&](auto k) {
+      auto const dy = Row::Atoms::widened(gradient[k]);
+      for (int j = 0; j < dy.size; ++j) own.gradient += log ? dy[j] : e[k][j] * dy[j];
     });
     own.gradient = Row::join(own.gradient, Add{});
     SoftmaxGradientPart const all = whole(own);
@@ -79,28 +80,26 @@ struct PackedSoftmaxBackward {
         Shape::warps > 1 && !from_output ? packed_exponential(own.top - reference_of(all.top)) : 1.0f;
     SoftmaxSlope const slope(all, relative, scale, log);
     row.template store<T>(d_in, [&](auto k) {
-      typename Row::Values const dy = Row::Atoms::widened(gradient[k]);
-      for (int j = 0; j < width; ++j) e[k][j] = slope(e[k][j], dy[j]);
+      auto const dy = Row::Atoms::widened(gradient[k]);
+      for (int j = 0; j < dy.size; ++j) e[k][j] = slope(e[k][j], dy[j]);
       return e[k];
     });
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void weights_given(typename Row::Raw const (&raw)[packs],
-                                                 typename Row::Values (&e)[packs]) const {
-    unroll<packs>([&](auto k) {
+  KOKKOS_FORCEINLINE_FUNCTION void weights_given(Raw const& raw, Values& e) const {
+    unroll<Row::parts>([&](auto k) {
       e[k] = Row::Atoms::widened(raw[k]);
       if (log)
-        for (int j = 0; j < width; ++j) e[k][j] = packed_exponential(e[k][j]);
+        for (int j = 0; j < e[k].size; ++j) e[k][j] = packed_exponential(e[k][j]);
     });
   }
 
   /// Relative to the maximum over the lanes of a warp.
-  KOKKOS_FORCEINLINE_FUNCTION void weights(typename Row::Raw const (&raw)[packs], typename Row::Values (&e)[packs],
-                                           SoftmaxGradientPart& own) const {
+  KOKKOS_FORCEINLINE_FUNCTION void weights(Raw const& raw, Values& e, SoftmaxGradientPart& own) const {
     float top = lowest;
-    unroll<packs>([&](auto k) {
+    unroll<Row::parts>([&](auto k) {
       e[k] = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < width; ++j) {
+      for (int j = 0; j < e[k].size; ++j) {
         e[k][j] *= scale;
         top = larger(top, e[k][j]);
       }
@@ -108,8 +107,8 @@ struct PackedSoftmaxBackward {
     own.top = Row::join(top, [](float a, float b) { return larger(a, b); });
     float const relative_to = reference_of(own.top);
     float sum = 0;
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) {
+    unroll<Row::parts>([&](auto k) {
+      for (int j = 0; j < e[k].size; ++j) {
         e[k][j] = packed_exponential(e[k][j] - relative_to);
         sum += e[k][j];
       }

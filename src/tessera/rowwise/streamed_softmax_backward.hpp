@@ -9,9 +9,9 @@
 namespace tessera::detail {
 
 /// The gradient of softmax for long rows, weights relative to the maximum so far.
-template <class Exec, class T>
+template <class Exec, class T, bool Ragged>
 struct StreamedSoftmaxBackward {
-  using Rows = StreamedRows<Exec, T, 2>;
+  using Rows = StreamedRows<Exec, T, 2, Ragged>;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
   static constexpr bool starts_early = true;
@@ -49,7 +49,7 @@ struct StreamedSoftmaxBackward {
             for (int j = 0; j < width; ++j) x[j] = slope.factor * (dy[j] - x[j] * slope.offset);
           else
             for (int j = 0; j < width; ++j) x[j] = slope.factor * x[j] * (dy[j] - slope.offset);
-          if (has(k)) store_pack<width>(out + first(k), Rows::Atoms::template narrowed<T>(x));
+          if (has(k)) rows.store(out, first(k), Rows::Atoms::template narrowed<T>(x));
         });
       });
     }
@@ -110,13 +110,15 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    if (!packed_rows(grid, type) || (problem.scale == 0 && !problem.from_output)) return false;
+    if (problem.scale == 0 && !problem.from_output) return false;
     RowInputs<float>::visit(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type);
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out})
-        if (!is_packed_operand(*a, grid, width, type)) return;
-      PackedGrid const rows(grid, width);
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole && !make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out)) return;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
       Operand const d_in = packed(problem.d_in), d_out = packed(problem.d_out), in = packed(problem.in);
       auto const scale = static_cast<float>(problem.scale);
@@ -124,17 +126,19 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
                    : problem.from_output || problem.scale > 0 ? -HUGE_VALF
                                                               : HUGE_VALF);
       using Space = KernelSpace<Exec>;
-      if (rows.packs <= longest_packed_row)
-        with_pair_shape(rows.packs, [&](auto shape) {
+      if (fits_a_team(rows))
+        with_pair_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
                                PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, problem.log,
                                                                       problem.from_output, rest});
         });
       else
-        launch_streamed<StreamedRows<Space, T, 2>>(
-            problem.label, exec,
-            StreamedSoftmaxBackward<Space, T>{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
+        with_row_kind(rows, [&](auto ragged) {
+          using Kernel = StreamedSoftmaxBackward<Space, T, decltype(ragged)::value>;
+          launch_streamed<typename Kernel::Rows>(
+              problem.label, exec, Kernel{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
+        });
       started = true;
     });
   }
