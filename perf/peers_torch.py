@@ -114,7 +114,9 @@ def attention_cases(cuda):
     shapes = [(16384 // s, 2048 // d, 2048 // d, s, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
     shapes += [(16, 16, 16, 777, 777, 128)]
     decode = [(64, 32, 8, 1, 8192, 128), (16, 32, 8, 1, 8192, 128), (1, 32, 8, 1, 131072, 128)] if cuda else []
-    shapes = shapes if cuda else [(1, 4, 4, 512, 512, 64), (1, 8, 2, 512, 512, 128)]
+    host_shapes = [(1, 4, 4, 512, 512, 64), (1, 8, 2, 512, 512, 128), (1, 32, 32, 1024, 1024, 64),
+                   (1, 16, 16, 1024, 1024, 128), (1, 16, 16, 4096, 4096, 64), (1, 8, 8, 4096, 4096, 128)]
+    shapes = shapes if cuda else host_shapes
     for name in ("bf16",) if cuda else ("fp32", "bf16"):
         for b, hq, hkv, sq, sk, d in shapes + decode:
             for causal in (False, True) if sq > 1 else (False,):

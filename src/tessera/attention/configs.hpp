@@ -18,11 +18,11 @@ struct AttentionTiled {
   static constexpr int thread_rows = 8, thread_cols = 32;
   static constexpr bool scales_keys = true;
 };
-/// On a CPU: Q, K and V panels, scores and numerator (fp32, D = 128: 25 + 66 + 66 + 49 + 25 KB) stay in a second-level
-/// cache; 48 queries are four panels of the micro-kernel.
+/// On a CPU: Q, K and V panels, scores, weights and numerator (fp32, D = 128: 64 KB each) stay in a second-level cache;
+/// what is packed of K and V serves four panels of 32 queries.
 template <int Features>
 struct AttentionTiled<true, Features> {
-  static constexpr int BM = 48, BN = 128, D = Features, depth = 1, query_depth = 1;
+  static constexpr int BM = 128, BN = 128, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
   static constexpr bool scales_keys = true;
 };

@@ -18,7 +18,7 @@
 namespace tessera::detail {
 
 template <class Exec, class Compute, int D>
-using TiledAttentionAtoms = RegisterAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
+using TiledAttentionAtoms = RowAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
 
 /// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
 template <class Exec, class Compute>
