@@ -26,10 +26,10 @@ void run_case(AttentionShape z, bool causal) {
 
 /// Queries that fill half a panel of 32, a panel, several tiles of panels, and one more or less; keys and features that
 /// fill lines of 32, pairs, and one more or less.
-constexpr AttentionShape shapes[] = {{1, 1, 1, 1, 1, 1, 1},       {1, 1, 1, 16, 31, 31, 33},
-                                     {1, 1, 1, 17, 33, 2, 2},     {1, 2, 1, 33, 128, 64, 63},
-                                     {1, 1, 1, 128, 129, 65, 64}, {1, 1, 1, 129, 257, 128, 128},
-                                     {1, 1, 1, 145, 95, 127, 12}, {1, 1, 1, 300, 161, 256, 250}};
+constexpr AttentionShape shapes[] = {
+    {1, 1, 1, 1, 1, 1, 1},       {1, 1, 1, 16, 31, 31, 33},     {1, 1, 1, 17, 33, 2, 2},
+    {1, 2, 1, 33, 128, 64, 63},  {1, 1, 1, 128, 129, 65, 64},   {1, 1, 1, 129, 257, 128, 128},
+    {1, 1, 1, 145, 95, 127, 12}, {1, 1, 1, 300, 161, 256, 250}, {1, 32, 2, 270, 150, 16, 20}};
 
 }  // namespace
 

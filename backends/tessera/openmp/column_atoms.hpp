@@ -168,7 +168,7 @@ struct ColumnAtoms : Sizes {
         to.by_words = kernel != nullptr;
         if (to.by_words) return pack_word_tile(*kernel, left, m, p, row, col, row_end, to.words);
       }
-      pack_tile(m, p, row, col, row_end, to.numbers, left);  // a right factor has zeros behind its last row
+      pack_tile(m, p, row, col, row_end, to.numbers, false);
     }
     /// Row by row: a panel has rows of several pages.
     template <int N, int K>
@@ -483,17 +483,11 @@ struct ColumnAtoms : Sizes {
         int const lanes = acc.lanes(j);
         for (int i = 0; i * MR < a.rows; ++i) {
           Compute* const c = acc.v[j][i * MR];
-          bool const whole = a.rows - i * MR >= MR && lanes == NR && a.matrix == nullptr;
-          if (whole || strided == nullptr) {
+          bool const whole = a.rows - i * MR >= MR && lanes == NR;
+          if (whole || strided == nullptr)
             micro(&a.v[i][0][0], b, c, k, add);
-            continue;
-          }
-          StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, b, NR, c, NR, std::min(MR, a.rows - i * MR), lanes, k, add};
-          if (a.matrix != nullptr) {
-            p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
-            p.factor = lines_of_panel(a, i + 1, 0, 1);
-          }
-          strided(p);
+          else
+            strided({&a.v[i][0][0], 1, MR, b, NR, c, NR, std::min(MR, a.rows - i * MR), lanes, k, add});
         }
       }
     }

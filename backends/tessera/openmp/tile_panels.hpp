@@ -95,8 +95,8 @@ void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, Ma
                   &to.v[p][0][0], Width);
   }
 }
-/// The rows before row_end of a tile of Rows x K elements from (row, col) on. They stay in the matrix only where that
-/// is good and `may_stay`.
+/// The rows before row_end of a tile of Rows x K elements from (row, col) on. With `may_stay` the micro-kernel may read
+/// them from the matrix.
 template <int Rows, int K, int Width, class Compute>
 void pack_tile(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col, std::int64_t row_end,
                Panels<Compute, Rows, K, Width>& to, bool may_stay = true) {

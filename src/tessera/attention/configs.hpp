@@ -27,6 +27,14 @@ struct AttentionTiled<true, Features> {
   static constexpr bool scales_keys = true;
 };
 
+/// The same for many queries that all see the same keys: what is packed serves twice as many. Half of such a tile would
+/// be hidden where causal masks begin and end.
+template <int Features>
+struct AttentionTiledTall : AttentionTiled<true, Features> {
+  static constexpr int BM = 256;
+};
+inline constexpr std::int64_t attention_tall_tiles = 32;  // from so many on they are shared out evenly
+
 /// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
 /// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,
 /// whose diagonal tiles are half empty (+8 % at 1024, even at 4096). Of d 256 two stages of 80 keys fit beside Q, and
