@@ -484,10 +484,13 @@ struct ColumnAtoms : Sizes {
         for (int i = 0; i * MR < a.rows; ++i) {
           Compute* const c = acc.v[j][i * MR];
           bool const whole = a.rows - i * MR >= MR && lanes == NR;
-          if (whole || strided == nullptr)
+          if (whole || strided == nullptr) {
             micro(&a.v[i][0][0], b, c, k, add);
-          else
-            strided({&a.v[i][0][0], 1, MR, b, NR, c, NR, std::min(MR, a.rows - i * MR), lanes, k, add});
+          } else {
+            int const rows_here = std::min(MR, a.rows - i * MR);
+            StridedProduct<Compute> const p{&a.v[i][0][0], 1, MR, b, NR, c, NR, rows_here, lanes, k, add};
+            strided(p);
+          }
         }
       }
     }
@@ -497,8 +500,11 @@ struct ColumnAtoms : Sizes {
       constexpr int a_line = WordPanels<std::uint16_t, N, K>::a_line;
       acc.rows = rows;
       acc.cols = a.rows;
-      kernel.multiply({a.v, b, sizeof(a.v[0]), b_panel, &acc.v[0][0][0], columns_held<N> * NR, a.rows, rows,
-                       panels(std::min(a.k, k), a_line), add});
+      auto const a_panel = static_cast<std::int64_t>(sizeof(a.v[0]));
+      constexpr std::int64_t c_panel = std::int64_t(columns_held<N>) * NR;
+      int const lines = panels(std::min(a.k, k), a_line);
+      WordProduct<float> const p{a.v, b, a_panel, b_panel, &acc.v[0][0][0], c_panel, a.rows, rows, lines, add};
+      kernel.multiply(p);
     }
   };
 };
