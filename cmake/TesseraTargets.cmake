@@ -144,8 +144,10 @@ function(tessera_add_micro_kernels)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
                                                  "${dir}/micro_kernel_avx512.cpp" "${dir}/micro_kernel_avx512_strided.cpp" "${dir}/conversions_avx512.cpp" "${dir}/panels_avx512.cpp"
-                                                 "${dir}/row_loops_avx2.cpp" "${dir}/row_loops_avx512.cpp")
+                                                 "${dir}/row_loops_avx2.cpp" "${dir}/row_loops_avx512.cpp"
+                                                 "${dir}/column_loops_avx2.cpp" "${dir}/column_loops_avx512.cpp")
     set_source_files_properties("${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
+                                "${dir}/column_loops_avx2.cpp"
                                 PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
     set_source_files_properties("${dir}/row_loops_avx2.cpp" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
     set(avx512 "-mavx512f;-mfma")
@@ -154,6 +156,7 @@ function(tessera_add_micro_kernels)
     endif()
     set_source_files_properties("${dir}/micro_kernel_avx512.cpp" "${dir}/micro_kernel_avx512_strided.cpp"
                                 "${dir}/conversions_avx512.cpp" "${dir}/panels_avx512.cpp" "${dir}/row_loops_avx512.cpp"
+                                "${dir}/column_loops_avx512.cpp"
                                 PROPERTIES COMPILE_OPTIONS "${avx512}")
     target_compile_definitions(tessera_micro_kernels PRIVATE TESSERA_X86_MICRO_KERNELS)
     # Newer instructions, which older compilers do not know.

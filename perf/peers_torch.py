@@ -24,12 +24,21 @@ GROUPS = (248, 776, 1272, 1800, 2296, 2824, 3320, 3848)  # rows of A in each gro
 LAUNCH = 20e-6  # seconds: launched from Python, a call looks longer by this
 
 
+def last_cache_bytes():
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index3/size", encoding="utf-8") as stream:
+            return int(stream.read().strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return 32 << 20
+
+
 class Timer:
     """Medians; the caches are written over between the samples."""
 
     def __init__(self, device, seconds):
         self.cuda, self.seconds = device == "cuda", seconds
-        self.flushed = torch.empty(256 << 20 if self.cuda else 64 << 20, dtype=torch.uint8, device=device)
+        cache = 128 << 20 if self.cuda else last_cache_bytes()
+        self.flushed = torch.empty(2 * cache, dtype=torch.uint8, device=device)
 
     def once(self, run, calls):
         self.flushed.zero_()
@@ -114,7 +123,9 @@ def attention_cases(cuda):
     shapes = [(16384 // s, 2048 // d, 2048 // d, s, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
     shapes += [(16, 16, 16, 777, 777, 128)]
     decode = [(64, 32, 8, 1, 8192, 128), (16, 32, 8, 1, 8192, 128), (1, 32, 8, 1, 131072, 128)] if cuda else []
-    shapes = shapes if cuda else [(1, 4, 4, 512, 512, 64), (1, 8, 2, 512, 512, 128)]
+    host_shapes = [(1, 4, 4, 512, 512, 64), (1, 8, 2, 512, 512, 128), (1, 32, 32, 1024, 1024, 64),
+                   (1, 16, 16, 1024, 1024, 128), (1, 16, 16, 4096, 4096, 64), (1, 8, 8, 4096, 4096, 128)]
+    shapes = shapes if cuda else host_shapes
     for name in ("bf16",) if cuda else ("fp32", "bf16"):
         for b, hq, hkv, sq, sk, d in shapes + decode:
             for causal in (False, True) if sq > 1 else (False,):

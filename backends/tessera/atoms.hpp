@@ -144,6 +144,9 @@ concept MultipliesRounded = requires(typename A::Math& math, typename A::templat
   { A::Math::exp2(typename A::Compute{}) } -> std::same_as<typename A::Compute>;
   math.turn(WorkProbe{});  // a group of matrix work that teams' halves may take in turns
 };
+// A machine may have two of these loops in one word: math.exponentials(acc, scale, rows, sums), which is element =
+// 2^(element scale - its row's value), exponents being below 128, and sums += the holder's own; and
+// math.scale_rows(acc, rows), element *= its row's value.
 
 /// The kernel reads how many tiles there are where it runs, too late for the host to start a team for each.
 template <class Kernel>

@@ -8,6 +8,7 @@
 #include <tessera/config.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/openmp/atoms.hpp>
+#include <tessera/openmp/column_atoms.hpp>
 #include <tessera/openmp/direct_products.hpp>
 #include <tessera/portable/pipeline.hpp>
 
@@ -22,6 +23,11 @@ using ScratchAtoms = portable::Atoms<KernelSpace<Exec>, Compute, Sizes>;
 template <class Exec, class Compute, class Sizes>
 using RegisterAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::Atoms<KernelSpace<Exec>, Compute, Sizes>,
                                          portable::Atoms<KernelSpace<Exec>, Compute, Sizes>>;
+
+/// The same for kernels that work on rows between two products.
+template <class Exec, class Compute, class Sizes>
+using RowAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::ColumnAtoms<KernelSpace<Exec>, Compute, Sizes>,
+                                    portable::Atoms<KernelSpace<Exec>, Compute, Sizes>>;
 
 /// Register tiles of factors that are multiplied as they are, not widened to the type of the sum: Element is bf16_t or
 /// int8_t. Whether they run for factors of two types is known where the program runs.

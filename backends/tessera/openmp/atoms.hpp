@@ -12,6 +12,7 @@
 #include <tessera/elementary.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
 #include <tessera/openmp/panels.hpp>
+#include <tessera/openmp/tile_panels.hpp>
 #include <tessera/portable/atoms.hpp>
 #include <tessera/vector_units.hpp>
 
@@ -20,8 +21,6 @@
 namespace tessera::detail::openmp {
 
 using portable::aligned;
-
-constexpr int panels(int extent, int width) { return (extent + width - 1) / width; }
 
 /// 2^x by Cody and Waite's reduction and a degree-6 polynomial (Taylor of 2^f on [-1/2, 1/2]); relative error below
 /// 2e-7 where the result is normal, 0 below 2^-126. No branch, so that loops over it vectorise.
@@ -66,7 +65,7 @@ struct Atoms : Sizes {
   static constexpr int MR = by_words ? word_panel : panel_rows, NR = by_words ? word_panel : panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
-  static constexpr bool clips_rows = true, reads_pages = true;
+  static constexpr bool clips_rows = true;
   static constexpr bool sizes_tiles = true;  // a tile may have fewer rows and columns than its type
 
   using Source = MatrixStack;
@@ -76,40 +75,19 @@ struct Atoms : Sizes {
     return m;
   }
   template <class Tile>
-  static Source paged_source(MatrixStack const& m) {
-    return m;
-  }
-  template <class Tile>
   static Target target(MatrixStack const& m) {
     return m;
   }
 
-  /// Panels of `Width` rows; within a panel every k holds its rows side by side. `rows` and `k` are what the tile
-  /// holds.
-  template <int Rows, int K, int Width>
-  struct Panels {
-    alignas(64) Compute v[panels(Rows, Width)][K][Width];
-    int rows, k;
-    // Where the micro-kernel reads the matrix itself: element (0, 0), and nothing is packed. nullptr: it does not.
-    Compute const* matrix;
-    std::int64_t row_stride, k_stride;
-  };
-  /// The same of words, a line of all rows after the other.
   static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
-  template <int Rows, int K>
-  struct WordPanels {
-    static_assert(K % a_line == 0);
-    alignas(64) char v[panels(Rows, word_panel)][K / a_line][line_panel_bytes];
-    int rows, k;
-  };
   template <int Rows, int K, int Width>
-  using InputPanels = std::conditional_t<by_words, WordPanels<Rows, K>, Panels<Rows, K, Width>>;
+  using InputPanels = std::conditional_t<by_words, WordPanels<Element, Rows, K>, Panels<Compute, Rows, K, Width>>;
   template <int M, int K>
   struct Left : InputPanels<M, K, MR> {};  // (M,K)
   template <int N, int K>
   struct Right : InputPanels<N, K, NR> {};  // (N,K)
   template <int K, int N>
-  struct RightTransposed : Panels<N, K, NR> {};  // (K,N)
+  struct RightTransposed : Panels<Compute, N, K, NR> {};  // (K,N)
 
   /// Factors of products along either index: those that are multiplied along both are packed for both.
   template <int R, int C>
@@ -128,29 +106,6 @@ struct Atoms : Sizes {
   static auto const& words_kernel() {
     static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
     return *kernel;
-  }
-
-  /// The lines of rows of a matrix.
-  static LinesAhead lines_of(Compute const* from, std::int64_t stride, int rows, int length) {
-    constexpr int line = 64, size = static_cast<int>(sizeof(Compute));
-    auto const* const first = reinterpret_cast<char const*>(from);
-    auto const into = static_cast<int>(reinterpret_cast<std::uintptr_t>(first) % line);
-    return {first, stride * size, std::max(rows, 0), (into + length * size + line - 1) / line};
-  }
-  /// Those of part `part` of `parts` of a panel that the micro-kernel reads from the matrix, if there is that panel.
-  template <class P>
-  static LinesAhead lines_of_panel(P const& a, int width, int panel, int part, int parts) {
-    if (a.matrix == nullptr || panel * width >= a.rows) return {};
-    Compute const* const from = a.matrix + panel * width * a.row_stride;
-    bool const across = a.row_stride == 1;
-    int const rows = std::min(width, a.rows - panel * width), n = across ? a.k : rows;
-    int const first = n * part / parts;
-    std::int64_t const stride = across ? a.k_stride : a.row_stride;
-    return lines_of(from + first * stride, stride, n * (part + 1) / parts - first, across ? rows : a.k);
-  }
-  static void fetch(LinesAhead const& ahead) {
-    for (int r = 0; r < ahead.rows; ++r)
-      for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
   }
 
   struct Math;
@@ -196,17 +151,17 @@ struct Atoms : Sizes {
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
                     std::int64_t row_end) const {
       if constexpr (by_words)
-        pack_lines(true, m, p, row, col, std::min(row_end, m.rows), to);
+        pack_word_tile<M, K, Element>(words_kernel(), true, m, p, row, col, std::min(row_end, m.rows), to);
       else
-        pack<M, K, MR>(m, p, row, col, std::min(row_end, m.rows), to);
+        pack_tile<M, K, MR, Compute>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to,
                     std::int64_t row_end) const {
       if constexpr (by_words)
-        pack_lines(false, m, p, row, col, std::min(row_end, m.rows), to);
+        pack_word_tile<N, K, Element>(words_kernel(), false, m, p, row, col, std::min(row_end, m.rows), to);
       else
-        pack<N, K, NR>(m, p, row, col, std::min(row_end, m.rows), to);
+        pack_tile<N, K, NR, Compute>(m, p, row, col, std::min(row_end, m.rows), to);
     }
     /// Rows from row_end on become zero.
     template <int K, int N>
@@ -214,7 +169,7 @@ struct Atoms : Sizes {
                     std::int64_t row_end) const {
       MatrixStack t = m.transposed();
       t.cols = std::min(row_end, m.rows);
-      pack<N, K, NR>(t, p, col, row, t.rows, to);
+      pack_tile<N, K, NR, Compute>(t, p, col, row, t.rows, to);
     }
     template <int R, int C>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, RightEither<R, C>& to) const {
@@ -231,112 +186,6 @@ struct Atoms : Sizes {
     template <int N>
     void values(Compute const* from, Compute (&to)[N]) const {
       std::copy(from, from + N, to);
-    }
-    /// Row by row: a panel has rows of several pages.
-    template <int N, int K>
-    void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
-                    Right<N, K>& to) const {
-      to.matrix = nullptr;
-      to.rows = static_cast<int>(std::clamp<std::int64_t>(pages.table.sequence_rows() - row, 0, N));
-      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
-      Compute line[K] = {};
-      for (int r = 0; r < panels(to.rows, NR) * NR; ++r) {
-        if (r < to.rows)
-          pack_panel<Compute, 1>(m.type, address(m, pages, row + r, col), 0, m.col_stride, 1, to.k, line);
-        for (int k = 0; k < to.k; ++k) to.v[r / NR][k][r % NR] = r < to.rows ? line[k] : Compute(0);
-      }
-    }
-    /// Page by page.
-    template <int K, int N>
-    void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
-                    RightTransposed<K, N>& to, std::int64_t row_end) const {
-      to.matrix = nullptr;
-      to.rows = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, N));
-      to.k = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, K));
-      for (int k = 0, together = 0; k < to.k; k += together) {
-        together = std::min(to.k - k, pages.table.rows - pages.in_page(row + k));
-        for (int panel = 0; panel * NR < to.rows; ++panel)
-          pack_panel<Compute, NR>(m.type, address(m, pages, row + k, col + panel * NR), m.col_stride, m.row_stride,
-                                  std::min(NR, to.rows - panel * NR), together, &to.v[panel][k][0]);
-      }
-    }
-
-   private:
-    static constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
-    static char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
-      return static_cast<char const*>(m.data) +
-             m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
-    }
-    template <int Rows, int K, int Width>
-    static void pack(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col, std::int64_t row_end,
-                     Panels<Rows, K, Width>& to) {
-      to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
-      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
-      std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
-      char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
-      to.matrix = reads_in_place<Width>(m, to) ? reinterpret_cast<Compute const*>(from) : nullptr;
-      to.row_stride = m.row_stride;
-      to.k_stride = m.col_stride;
-      if (to.matrix != nullptr) return fetch(lines_of_panel(to, Width, 0, 0, 1));
-      static PanelPacking<Compute> const* const packing = panel_packing<Compute>();
-      if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
-        if (packing != nullptr)
-          return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
-      if (m.row_stride == 1 && m.type == scalar_of<Compute>)
-        return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
-                                                  &to.v[0][0][0], K * Width);
-      // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
-      int const together = m.row_stride == 1 ? 16 : K;
-      for (int k = 0; k < to.k; k += together)
-        for (int panel = 0; panel * Width < to.rows; ++panel)
-          pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size,
-                                     m.row_stride, m.col_stride, std::min(Width, to.rows - panel * Width),
-                                     std::min(together, to.k - k), &to.v[panel][k][0]);
-    }
-    template <int Rows, int K, int Width>
-    static void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m,
-                              bool more, Panels<Rows, K, Width>& to) {
-      if (m.row_stride == 1) return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
-      int const count = panels(to.rows, Width);
-      for (int p = 0; p < count; ++p) {
-        // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
-        bool const step = to.rows <= few_rows || p + 1 == count;
-        std::int64_t const ahead = !step                 ? Width * m.row_stride
-                                   : !more               ? 0
-                                   : to.rows <= few_rows ? K
-                                                         : K - p * Width * m.row_stride;
-        packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, to.rows - p * Width), to.k, ahead,
-                      &to.v[p][0][0], Width);
-      }
-    }
-    /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such
-    /// that their lines drive each other out of it: of eight that may lie at the same place of a page, half are used.
-    template <int Width, int Rows, int K>
-    static bool reads_in_place(MatrixStack const& m, Panels<Rows, K, Width> const& to) {
-      static bool const can = strided_kernel<Compute>() != nullptr;
-      constexpr int short_step = 64, page = 4096, lines_at_a_place = 4;
-      bool const across = m.row_stride == 1;  // else along K, in which right factors are packed
-      bool const left_along = Width == MR && m.col_stride == 1;
-      int const longest = left_along && !across && m.cols <= K ? K : short_step;
-      if (!can || m.type != scalar_of<Compute> || to.k > longest || !(across || left_along)) return false;
-      auto const bytes =
-          static_cast<std::uint64_t>((across ? m.col_stride : m.row_stride) * std::int64_t(sizeof(Compute)));
-      auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it
-      return step > 0 && (across ? to.k : std::min(MR, to.rows)) * step <= page * lines_at_a_place;
-    }
-    template <int Rows, int K>
-    static void pack_lines(bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
-                           std::int64_t row_end, WordPanels<Rows, K>& to) {
-      to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
-      to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
-      std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
-      char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
-      int const together = m.col_stride == 1 ? K : a_line;  // else a step of k is in another page
-      for (int k = 0; k < to.k; k += together)
-        for (int panel = 0; panel * word_panel < to.rows; ++panel)
-          pack_words(words_kernel(), left, m.type, from + (panel * word_panel * m.row_stride + k * m.col_stride) * size,
-                     m.row_stride, m.col_stride, std::min(word_panel, to.rows - panel * word_panel),
-                     std::min(together, to.k - k), to.v[panel][k / a_line]);
     }
   };
 
@@ -413,26 +262,6 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     void for_each(Accumulator<M, N>& acc, F const& f) const {
       on_panels<elements<F>>(acc, f);
-    }
-    template <int M, int N, class Words>
-    Words words(bool, Words const& of) const {
-      return of;
-    }
-    template <int M, int N, class Words, class F>
-    void for_each_of_words(Accumulator<M, N>& acc, Words const& words, F const& f) const {
-      static_assert(NR % 8 == 0);
-      each_panel(acc, [&](Compute(&row)[NR], int i, int col, int n) {
-        for (int first = 0; first < n; first += 32 - (col + first) % 32)  // the columns that share words
-          for (int pair = 0; pair < 4; ++pair) {
-            int const end = std::min(n, first + 32 - (col + first) % 32);
-            auto const four = words(i, col + first + 2 * pair);
-            for (int c = first + 2 * pair; c < end; c += 8) {
-              std::uint32_t const word = four[static_cast<std::size_t>((col + c) / 8 % 4)];
-              f(row[c], word, false);
-              if (c + 1 < end) f(row[c + 1], word, true);
-            }
-          }
-      });
     }
     template <int M, int N, class F>
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
@@ -676,10 +505,10 @@ struct Atoms : Sizes {
         p.c_row = c_row;
         p.add = add;
         if (left_stays && j + 1 < cols) {
-          p.factor = lines_of_panel(b, NR, j + 1, i, rows);
+          p.factor = lines_of_panel(b, j + 1, i, rows);
           p.result = lines_of(p.c + NR, c_row, p.rows, std::min(NR, b.rows - (j + 1) * NR));
         } else if (!left_stays && i + 1 < rows) {
-          p.factor = lines_of_panel(a, MR, i + 1, j, cols);
+          p.factor = lines_of_panel(a, i + 1, j, cols);
           p.result = lines_of(p.c + MR * c_row, c_row, std::min(MR, a.rows - (i + 1) * MR), p.cols);
         }
         strided(p);
@@ -700,8 +529,8 @@ struct Atoms : Sizes {
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
         for (int j = 0; j * NR < b.rows; ++j)
           for (int i = 0; i * MR < a.rows; ++i) {
-            if (i == 0) fetch(lines_of_panel(b, NR, j + 1, 0, 1));
-            if (j == 0) fetch(lines_of_panel(a, MR, i + 1, 0, 1));
+            if (i == 0) fetch(lines_of_panel(b, j + 1, 0, 1));
+            if (j == 0) fetch(lines_of_panel(a, i + 1, 0, 1));
             StridedProduct<Compute> p = panel_product(a, b, i, j);
             p.c = &acc.v[j][i * MR][0];
             p.add = add;

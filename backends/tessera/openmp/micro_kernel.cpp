@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <tessera/openmp/column_loops.hpp>
 #include <tessera/openmp/row_loops.hpp>
 #include <tessera/vector_units.hpp>
 
@@ -41,6 +42,8 @@ extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
 extern RowLoopsOfTypes const row_loops_avx2;
 extern RowLoopsOfTypes const row_loops_avx512;
+extern ColumnLoopsOfPanels const column_loops_avx2;
+extern ColumnLoopsOfPanels const column_loops_avx512;
 #endif
 #if defined(TESSERA_WORD_MICRO_KERNELS)
 extern Int8Kernel const int8_avx512_vnni;
@@ -165,6 +168,13 @@ constexpr Version<RowLoopsOfTypes const*> row_loop_versions[] = {
     {Isa::avx512, &row_loops_avx512},
 #endif
 };
+constexpr Version<ColumnLoopsOfPanels const*> column_loop_versions[] = {
+    {Isa::baseline, nullptr},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx2, &column_loops_avx2},
+    {Isa::avx512, &column_loops_avx512},
+#endif
+};
 template <class Kernel>
 constexpr Version<Kernel const*> word_versions[] = {{Isa::baseline, nullptr}};
 #if defined(TESSERA_WORD_MICRO_KERNELS)
@@ -210,6 +220,7 @@ Kernel const* word_kernel() {
   return best_of(word_versions<Kernel>).kernel;
 }
 Conversions const* conversions() { return best_of(conversion_versions).kernel; }
+ColumnLoopsOfPanels const* column_loops() { return best_of(column_loop_versions).kernel; }
 RowLoopsOfTypes const* row_loops() { return best_of(row_loop_versions).kernel; }
 template <class T>
 char const* instruction_set() {

@@ -92,6 +92,9 @@ struct WordKernel {
   Pack pack_left, pack_right;
   void (*multiply)(WordProduct<Sum> const&);
   double step_clocks;  // of a step of k of a panel times a panel, for those who choose tiles
+  /// k sums of word_panel columns side by side, rounded, as a panel of a right factor, whose rows those columns are.
+  /// nullptr: this kernel has no such.
+  void (*round_right)(Sum const* from, int k, void* to) = nullptr;
 };
 using Bf16Kernel = WordKernel<std::uint16_t, float>;
 using Int8Kernel = WordKernel<std::int8_t, std::int32_t>;

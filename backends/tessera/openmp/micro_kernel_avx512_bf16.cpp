@@ -15,12 +15,30 @@ struct DotBf16 {
   }
 };
 
+/// See WordKernel. Two sums of each of 16 columns become their words.
+void round_columns(float const* from, int k, void* to) {
+  __m512i const neighbours = _mm512_mullo_epi32(
+      _mm512_set1_epi32(0x10001), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  __m512i const order = _mm512_add_epi32(neighbours, _mm512_set1_epi32(16 << 16));
+  char* at = static_cast<char*>(to);
+  int const words = (k + 2 * line_words - 1) / (2 * line_words) * line_words;
+  for (int w = 0; w < words; ++w, from += 2 * word_panel)
+    for (int half = 0; half < word_panel; half += 16, at += line_bytes) {
+      __m512 const even = 2 * w < k ? _mm512_loadu_ps(from + half) : _mm512_setzero_ps();
+      __m512 const odd = 2 * w + 1 < k ? _mm512_loadu_ps(from + word_panel + half) : _mm512_setzero_ps();
+      auto const rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
+      store_line(at, _mm512_permutexvar_epi16(order, rounded));
+    }
+}
+
 }  // namespace
 
 namespace tessera::detail::openmp {
 
+void round_columns_avx512_bf16(float const* from, int k, void* to) { round_columns(from, k, to); }
+
 extern Bf16Kernel const bf16_avx512_bf16;
 Bf16Kernel const bf16_avx512_bf16{pack_left<std::uint16_t>, pack_right<std::uint16_t>,
-                                  multiply_word_panels<DotBf16, float>, 32};
+                                  multiply_word_panels<DotBf16, float>, 32, round_columns};
 
 }  // namespace tessera::detail::openmp

@@ -18,14 +18,22 @@ struct AttentionTiled {
   static constexpr int thread_rows = 8, thread_cols = 32;
   static constexpr bool scales_keys = true;
 };
-/// On a CPU: Q, K and V panels, scores and numerator (fp32, D = 128: 25 + 66 + 66 + 49 + 25 KB) stay in a second-level
-/// cache; 48 queries are four panels of the micro-kernel.
+/// On a CPU: Q, K and V panels, scores, weights and numerator (fp32, D = 128: 64 KB each) stay in a second-level cache;
+/// what is packed of K and V serves four panels of 32 queries.
 template <int Features>
 struct AttentionTiled<true, Features> {
-  static constexpr int BM = 48, BN = 128, D = Features, depth = 1, query_depth = 1;
+  static constexpr int BM = 128, BN = 128, D = Features, depth = 1, query_depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
   static constexpr bool scales_keys = true;
 };
+
+/// The same for many queries that all see the same keys: what is packed serves twice as many. Half of such a tile would
+/// be hidden where causal masks begin and end.
+template <int Features>
+struct AttentionTiledTall : AttentionTiled<true, Features> {
+  static constexpr int BM = 256;
+};
+inline constexpr std::int64_t attention_tall_tiles = 32;  // from so many on they are shared out evenly
 
 /// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
 /// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,

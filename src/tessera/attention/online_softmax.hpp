@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <concepts>
+#include <type_traits>
 
 #include <tessera/atoms.hpp>
 
@@ -146,12 +147,19 @@ class OnlineSoftmax {
   /// Scores become weights relative to base_.
   template <class Scores, class Exponents>
   KOKKOS_FORCEINLINE_FUNCTION void take_exponentials(Math& math, Scores& s, Exponents const& f) {
-    math.for_each_with(s, base_, [f](Compute& x, Compute base) { x = Math::exp2(f.minus(x, base)); });
-    math.row_add_partial(s, l_);
+    if constexpr (std::is_same_v<Exponents, Times<Compute>> && requires { math.exponentials(s, f.scale, base_, l_); }) {
+      math.exponentials(s, f.scale, base_, l_);
+    } else {
+      math.for_each_with(s, base_, [f](Compute& x, Compute base) { x = Math::exp2(f.minus(x, base)); });
+      math.row_add_partial(s, l_);
+    }
   }
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Accumulator& acc) const {
-    math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });
+    if constexpr (requires { math.scale_rows(acc, a_); })
+      math.scale_rows(acc, a_);
+    else
+      math.for_each_with(acc, a_, [](Compute& x, Compute a) { x *= a; });
   }
 
   static constexpr Compute lowest = -Kokkos::Experimental::infinity_v<Compute>;

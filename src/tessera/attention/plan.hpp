@@ -18,7 +18,20 @@
 namespace tessera::detail {
 
 template <class Exec, class Compute, int D>
-using TiledAttentionAtoms = RegisterAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
+using TiledAttentionAtoms = RowAtoms<Exec, Compute, AttentionTiled<Machine<Exec>::is_host, D>>;
+
+/// f(atoms) with the configuration of the portable pipeline, whose D holds the features.
+template <class Exec, class Compute, int D, class Score, class Mask, class F>
+void visit_tiled_attention([[maybe_unused]] AttentionProblem const& p, F const& f) {
+  constexpr bool plain = std::is_same_v<Score, score::Identity> && std::is_same_v<Mask, mask::All>;
+  if constexpr (Machine<Exec>::is_host && plain && std::is_same_v<Compute, float>) {
+    using Tall = AttentionTiledTall<D>;
+    bool const all_seen = !p.grows() && !p.windowed() && p.packed.count == 0;
+    if (all_seen && p.q.rows >= Tall::BM && p.tiles(Tall::BM) >= attention_tall_tiles)
+      return f(RowAtoms<Exec, Compute, Tall>{});
+  }
+  f(TiledAttentionAtoms<Exec, Compute, D>{});
+}
 
 /// fp64 attention is for the CPU: its tiles do not fit the scratch of a GPU's team.
 template <class Exec, class Compute>
@@ -420,8 +433,10 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     if (options.algorithm == wanted || (has_async_pipeline<Exec> && !has_bulk_pipeline<Exec>)) reason = obstacle;
   }
   visit_features(attention_features(p), [&](auto d) {
-    plan = describe_attention<TiledAttentionAtoms<Exec, Compute, d()>, Score, TiledMask<Mask>>(
-        exec, p, options, AttentionAlgorithm::tiled, reason);
+    visit_tiled_attention<Exec, Compute, d(), Score, Mask>(p, [&](auto atoms) {
+      plan = describe_attention<decltype(atoms), Score, TiledMask<Mask>>(exec, p, options, AttentionAlgorithm::tiled,
+                                                                         reason);
+    });
   });
   return plan;
 }

@@ -11,8 +11,10 @@ namespace tessera::detail {
 template <class Exec, class Compute, int D, class Score, class Mask>
 void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   if constexpr (attention_runs<Exec, Compute>) {
-    using Atoms = TiledAttentionAtoms<Exec, Compute, D>;
-    run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, TiledMask<Mask>>(p, score, mask));
+    visit_tiled_attention<Exec, Compute, D, Score, Mask>(p, [&](auto atoms) {
+      using Atoms = decltype(atoms);
+      run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, TiledMask<Mask>>(p, score, mask));
+    });
   }
 }
 

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_OPENMP_TILE_PANELS_HPP
+#define TESSERA_OPENMP_TILE_PANELS_HPP
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/detail/matrix.hpp>
+#include <tessera/openmp/micro_kernel.hpp>
+#include <tessera/openmp/panels.hpp>
+
+// Tiles of a matrix as the panels that micro-kernels take.
+namespace tessera::detail::openmp {
+
+constexpr int panels(int extent, int width) { return (extent + width - 1) / width; }
+
+/// Panels of `Width` rows; within a panel every k holds its rows side by side. `rows` and `k` are what the tile holds.
+template <class Compute, int Rows, int K, int Width>
+struct Panels {
+  alignas(64) Compute v[panels(Rows, Width)][K][Width];
+  int rows, k;
+  // Where the micro-kernel reads the matrix itself: element (0, 0), and nothing is packed. nullptr: it does not.
+  Compute const* matrix;
+  std::int64_t row_stride, k_stride;
+};
+
+/// The same of words, a line of all rows after the other.
+template <class Element, int Rows, int K>
+struct WordPanels {
+  static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
+  static_assert(K % a_line == 0);
+  alignas(64) char v[panels(Rows, word_panel)][K / a_line][line_panel_bytes];
+  int rows, k;
+};
+
+/// The lines of rows of a matrix.
+template <class Compute>
+LinesAhead lines_of(Compute const* from, std::int64_t stride, int rows, int length) {
+  constexpr int line = 64, size = static_cast<int>(sizeof(Compute));
+  auto const* const first = reinterpret_cast<char const*>(from);
+  auto const into = static_cast<int>(reinterpret_cast<std::uintptr_t>(first) % line);
+  return {first, stride * size, std::max(rows, 0), (into + length * size + line - 1) / line};
+}
+/// Those of part `part` of `parts` of a panel that the micro-kernel reads from the matrix, if there is that panel.
+template <class Compute, int Rows, int K, int Width>
+LinesAhead lines_of_panel(Panels<Compute, Rows, K, Width> const& a, int panel, int part, int parts) {
+  if (a.matrix == nullptr || panel * Width >= a.rows) return {};
+  Compute const* const from = a.matrix + panel * Width * a.row_stride;
+  bool const across = a.row_stride == 1;
+  int const rows = std::min(Width, a.rows - panel * Width), n = across ? a.k : rows;
+  int const first = n * part / parts;
+  std::int64_t const stride = across ? a.k_stride : a.row_stride;
+  return lines_of(from + first * stride, stride, n * (part + 1) / parts - first, across ? rows : a.k);
+}
+inline void fetch(LinesAhead const& ahead) {
+  for (int r = 0; r < ahead.rows; ++r)
+    for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
+}
+
+/// Where an element of a row of a sequence lies.
+inline char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
+  return static_cast<char const*>(m.data) +
+         m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
+}
+
+/// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such that
+/// their lines drive each other out of it: of eight that may lie at the same place of a page, half are used.
+template <int Width, class Compute, int Rows, int K>
+bool reads_in_place(MatrixStack const& m, Panels<Compute, Rows, K, Width> const& to) {
+  static bool const can = strided_kernel<Compute>() != nullptr;
+  constexpr int short_step = 64, page = 4096, lines_at_a_place = 4;
+  bool const across = m.row_stride == 1;  // else along K, in which right factors are packed
+  bool const left_along = Width == panel_rows && m.col_stride == 1;
+  int const longest = left_along && !across && m.cols <= K ? K : short_step;
+  if (!can || m.type != scalar_of<Compute> || to.k > longest || !(across || left_along)) return false;
+  auto const bytes = static_cast<std::uint64_t>((across ? m.col_stride : m.row_stride) * std::int64_t(sizeof(Compute)));
+  auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it
+  return step > 0 && (across ? to.k : std::min(panel_rows, to.rows)) * step <= page * lines_at_a_place;
+}
+template <int Rows, int K, int Width, class Compute>
+void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, bool more,
+                   Panels<Compute, Rows, K, Width>& to) {
+  constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
+  if (m.row_stride == 1) return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
+  int const count = panels(to.rows, Width);
+  for (int p = 0; p < count; ++p) {
+    // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
+    bool const step = to.rows <= few_rows || p + 1 == count;
+    std::int64_t const ahead = !step                 ? Width * m.row_stride
+                               : !more               ? 0
+                               : to.rows <= few_rows ? K
+                                                     : K - p * Width * m.row_stride;
+    packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, to.rows - p * Width), to.k, ahead,
+                  &to.v[p][0][0], Width);
+  }
+}
+/// The rows before row_end of a tile of Rows x K elements from (row, col) on. With `may_stay` the micro-kernel may read
+/// them from the matrix.
+template <int Rows, int K, int Width, class Compute>
+void pack_tile(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col, std::int64_t row_end,
+               Panels<Compute, Rows, K, Width>& to, bool may_stay = true) {
+  to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
+  to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+  std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+  char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
+  to.matrix = may_stay && reads_in_place(m, to) ? reinterpret_cast<Compute const*>(from) : nullptr;
+  to.row_stride = m.row_stride;
+  to.k_stride = m.col_stride;
+  if (to.matrix != nullptr) return fetch(lines_of_panel(to, 0, 0, 1));
+  static PanelPacking<Compute> const* const packing = panel_packing<Compute>();
+  if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
+    if (packing != nullptr)
+      return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
+  if (m.row_stride == 1 && m.type == scalar_of<Compute>)
+    return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
+                                              &to.v[0][0][0], K * Width);
+  // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
+  int const together = m.row_stride == 1 ? 16 : K;
+  for (int k = 0; k < to.k; k += together)
+    for (int panel = 0; panel * Width < to.rows; ++panel)
+      pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size, m.row_stride,
+                                 m.col_stride, std::min(Width, to.rows - panel * Width), std::min(together, to.k - k),
+                                 &to.v[panel][k][0]);
+}
+/// The same as words, for a left or a right factor.
+template <int Rows, int K, class Element, class Kernel>
+void pack_word_tile(Kernel const& kernel, bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
+                    std::int64_t row_end, WordPanels<Element, Rows, K>& to) {
+  constexpr int a_line = WordPanels<Element, Rows, K>::a_line;
+  to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
+  to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+  std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+  char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
+  int const together = m.col_stride == 1 ? K : a_line;  // else a step of k is in another page
+  for (int k = 0; k < to.k; k += together)
+    for (int panel = 0; panel * word_panel < to.rows; ++panel)
+      pack_words(kernel, left, m.type, from + (panel * word_panel * m.row_stride + k * m.col_stride) * size,
+                 m.row_stride, m.col_stride, std::min(word_panel, to.rows - panel * word_panel),
+                 std::min(together, to.k - k), to.v[panel][k / a_line]);
+}
+
+}  // namespace tessera::detail::openmp
+
+#endif
