@@ -22,6 +22,7 @@ namespace tessera::detail {
 ///                                 x has 16 bytes at most and is what all threads of a team have; `i` counts the calls;
 ///                                 n is a power of two, 16 at most; between two calls the team's threads meet
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
+///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read; the others become 0
 ///     end_copies()                those since the last call are a group, which may be empty
 ///     wait_for_copies(n)          all groups of this thread have arrived but the newest n (or fewer)
 ///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again

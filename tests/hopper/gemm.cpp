@@ -141,7 +141,6 @@ TEST_CASE("the hopper pipeline multiplies with every tile and number of slices")
   for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}})
     for (GemmOptions const& options : all_tiles<bf16_t>(hopper)) {
       check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
-      check_product<fp16_t, fp16_t, float>(s, options, -0.5);
       check_product<fp16_t, fp16_t, float>(s, options);
     }
 }
@@ -151,8 +150,7 @@ TEST_CASE("the halves of a team take turns over many tiles") {
     for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
       if (tile.ping_pong)
         for (detail::Cluster const& cluster : clusters)
-          for (double beta : {0.0, 0.5})
-            check_product<bf16_t, bf16_t, bf16_t>(s, with_cluster(with_tile(hopper, tile, 1), cluster), beta);
+          check_product<bf16_t, bf16_t, bf16_t>(s, with_cluster(with_tile(hopper, tile, 1), cluster));
 }
 
 TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {

@@ -251,6 +251,12 @@ struct WarpAtoms<test::Warps> {
   static void copy_ahead(Pack<T, N>* to, T const* from) {
     test::WarpScheduler::instance().copy(to, load_pack<N>(from));
   }
+  template <class T, int N>
+  static void copy_ahead_part(Pack<T, N>* to, T const* from, int count) {
+    Pack<T, N> part;
+    for (int j = 0; j < N; ++j) part[j] = j < count ? from[j] : T(0.0f);
+    test::WarpScheduler::instance().copy(to, part);
+  }
   static void end_copies() { test::WarpScheduler::instance().end_copies(); }
   static void wait_for_copies(int pending) { test::WarpScheduler::instance().wait_for_copies(pending); }
   template <class T, int N, int Packs>

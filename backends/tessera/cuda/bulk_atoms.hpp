@@ -282,7 +282,6 @@ struct Atoms : Sizes {
     uint4* exchange;        // the ring, for what other teams send when it is idle
     std::uint64_t* joined;  // completes when they have
     std::uint64_t* shared;  // completes when every warp of the consumers has shared its part
-    std::uint64_t* addend;  // completes when this consumer's boxes of what is added have come
     int slices;             // teams that share a tile along K
     unsigned box = 1;       // of the two for what is shared, which in turns is filled; and the phase of that barrier
 
@@ -860,23 +859,6 @@ struct Atoms : Sizes {
         for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, acc.r[0] + i);
       }
     }
-    /// alpha * acc + beta * matrix, which the copy engine brings and takes away; false: it does not, nothing is done.
-    template <int M, int N>
-    __device__ __forceinline__ bool store_added(Accumulator<M, N>& acc, Target const& target, Plane plane,
-                                                std::int64_t row0, std::int64_t col0, Compute alpha,
-                                                Compute beta) const {
-      if constexpr (!Sizes::staged_store || !std::is_same_v<Compute, float>) {
-        return false;
-      } else {
-        using Narrow = std::conditional_t<sizeof(Element) == 2, Element, bf16_t>;
-        if (!target.staged) return false;
-        int const row = static_cast<int>(row0), col = static_cast<int>(col0);
-        if (target.strides.type == scalar_of<Narrow>)
-          return add_bulk<Narrow>(acc, target, plane, row, col, alpha, beta);
-        if (target.strides.type == scalar_of<float>) return add_bulk<float>(acc, target, plane, row, col, alpha, beta);
-        return false;
-      }
-    }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
     template <int M, int N, class F>
     __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
@@ -1060,79 +1042,21 @@ struct Atoms : Sizes {
                                        col0 + whole * width);
       });
     }
-    /// The same of alpha * acc + beta * matrix, whose boxes come first. A barrier has two phases, of which a tile
-    /// begins with the first: an odd number of passes is followed by one that brings nothing.
-    template <class T, int M, int N>
-    __device__ __forceinline__ bool add_bulk(Accumulator<M, N>& acc, Target const& target, Plane plane, int row0,
-                                             int col0, Compute alpha, Compute beta) const {
-      constexpr int size = static_cast<int>(sizeof(T)), width = line_bytes / size;
-      constexpr StoreBoxes boxes = store_boxes_of<Accumulator<M, N>>(size);
-      if constexpr (!boxes.all) {
-        return false;
-      } else {
-        constexpr int whole = boxes.whole, shorter = boxes.shorter, line = boxes.line;
-        constexpr int most = Sizes::store_boxes > 1 ? 2 : 1, passes = (whole + most - 1) / most,
-                      a_block = passes + (shorter > 0 ? 1 : 0);
-        row0 += row<M, N>();
-        col0 += col<M, N>();
-        unroll<Accumulator<M, N>::blocks>([&](auto block) {
-          unroll<passes>([&](auto pass) {
-            constexpr int first = pass * most, count = whole - first < most ? whole - first : most;
-            exchange_boxes<T, line_bytes, count, (block * a_block + pass) % 2>(acc.r[block] + first * width / 2,
-                                                                               target.whole, plane, row0 + block * 64,
-                                                                               col0 + first * width, alpha, beta);
-          });
-          if constexpr (shorter > 0)
-            exchange_boxes<T, line, shorter, (block * a_block + passes) % 2>(acc.r[block] + whole * width / 2,
-                                                                             target.shorter, plane, row0 + block * 64,
-                                                                             col0 + whole * width, alpha, beta);
-        });
-        if constexpr (Accumulator<M, N>::blocks * a_block % 2 != 0) {
-          if (warp == 0 && ptx::lane() == 0) ptx::barrier_arrive(addend);
-          ptx::barrier_wait(addend, 1);
-        }
-        return true;
-      }
-    }
-    /// 64 rows of Count boxes of the matrix come, when those before have been read, and go with r added.
-    template <class T, int Line, int Count, int Phase>
-    __device__ __forceinline__ void exchange_boxes(Compute* r, CUtensorMap const& map, Plane plane, int row, int col,
-                                                   Compute alpha, Compute beta) const {
-      constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
-      char* const memory = reinterpret_cast<char*>(staging[group]);
-      if (warp == 0 && ptx::lane() == 0) {
-        ptx::bulk_wait_read();
-        ptx::barrier_arrive_expect(addend, Count * box);
-#pragma unroll
-        for (int b = 0; b < Count; ++b)
-          ptx::bulk_load_4d(memory + b * box, &map, addend, col + b * width, row, static_cast<int>(plane.inner),
-                            static_cast<int>(plane.outer));
-      }
-      ptx::barrier_wait(addend, Phase);
-#pragma unroll
-      for (int b = 0; b < Count; ++b) add_box<T, Line>(r + b * width / 2, memory + b * box, warp, alpha, beta);
-      __syncwarp();
-      fill_and_send<T, Line, Count>(r, map, plane, row, col);
-    }
     /// 64 rows of Count swizzled boxes side by side, when those before have been read.
     template <class T, int Line, int Count>
     __device__ __forceinline__ void send_boxes(Compute const* r, CUtensorMap const& map, Plane plane, int row,
                                                int col) const {
-      if (ptx::lane() == 0 && (Sizes::adds || warp == 0)) ptx::bulk_wait_read();
-      ptx::named_sync(4 + group, warpgroup);
-      fill_and_send<T, Line, Count>(r, map, plane, row, col);
-    }
-    template <class T, int Line, int Count>
-    __device__ __forceinline__ void fill_and_send(Compute const* r, CUtensorMap const& map, Plane plane, int row,
-                                                  int col) const {
       constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
       static_assert(Count * box <= static_cast<int>(sizeof(Staging)));
       char* const memory = reinterpret_cast<char*>(staging[group]);
+      bool const first = warp == 0 && ptx::lane() == 0;
+      if (Sizes::adds ? ptx::lane() == 0 : first) ptx::bulk_wait_read();
+      ptx::named_sync(4 + group, warpgroup);
 #pragma unroll
       for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
-      if (warp == 0 && ptx::lane() == 0) {
+      if (first) {
 #pragma unroll
         for (int b = 0; b < Count; ++b) {
           int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);

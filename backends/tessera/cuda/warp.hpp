@@ -113,6 +113,15 @@ struct WarpAtoms<Kokkos::Cuda> {
     *to = load_pack<N>(from);
 #endif
   }
+  template <class T, int N>
+  __device__ __forceinline__ static void copy_ahead_part(Pack<T, N>* to, T const* from, int count) {
+#if __CUDA_ARCH__ >= 800
+    static_assert(sizeof(*to) == 16);
+    ptx::copy_async_part(ptx::shared_address(to), from, count * static_cast<int>(sizeof(T)));
+#else
+    for (int j = 0; j < N; ++j) (*to)[j] = j < count ? from[j] : T(0.0f);
+#endif
+  }
   __device__ __forceinline__ static void end_copies() {
 #if __CUDA_ARCH__ >= 800
     ptx::copy_async_commit();

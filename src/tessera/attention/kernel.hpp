@@ -18,6 +18,15 @@
 
 namespace tessera::detail {
 
+/// A step's share of a matrix that is added to scores, of atoms that bring it.
+template <class Atoms, bool Brings>
+struct AttentionBiasStage {};
+template <class Atoms>
+struct AttentionBiasStage<Atoms, true> {
+  typename Atoms::template Addend<Atoms::BM, Atoms::BN> biases;  // (BM,BN)
+  static constexpr int depth = Atoms::bias_depth;
+};
+
 /// O = softmax(score(scale·QKᵀ))·V by tiles with the online softmax; scores and weights are never stored (Rabe and
 /// Staats 2021; Dao et al. 2022). A tile is BM queries of one head; its steps go over tiles of BN keys, from the last
 /// visible one back, so that masked tiles come first. The next step's scores and this step's products run under each
@@ -59,10 +68,7 @@ struct AttentionKernel {
   using Scores = typename Atoms::template Accumulator<BM, BN>;  // (BM,BN)
   using Results = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
   using Weights = typename Atoms::template Rounded<BM, BN>;     // (BM,BN)
-  struct BiasStage {
-    typename Atoms::template Addend<BM, BN> biases;  // (BM,BN)
-    static constexpr int depth = Atoms::bias_depth;
-  };
+  using BiasStage = AttentionBiasStage<Atoms, brings_biases>;
   using RowValues = typename Atoms::template RowValues<BM>;
   static constexpr bool bounds_rows = BoundsRows<typename Atoms::Math, Scores, RowValues>;
   using Inputs =

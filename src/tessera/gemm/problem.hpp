@@ -133,8 +133,6 @@ struct Finish {
         math.store_finished(acc, target, plane, row, col, alpha, beta, Caller{*this, plane, 0, gathered});
         finish_gathering(gathered);
       } else {
-        if constexpr (requires { math.store_added(acc, target, plane, row, col, alpha, beta); })
-          if (math.store_added(acc, target, plane, row, col, alpha, beta)) return;
         math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{});
       }
     } else {

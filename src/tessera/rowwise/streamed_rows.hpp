@@ -99,7 +99,9 @@ class StreamedRows {
     if (!ragged || is_whole(column() + first))
       store_pack<width>(to + first, x);
     else
-      store_part(to + first, column() + first, x);
+      unroll<width>([&](auto j) {
+        if (has_element(first, j)) to[first + j] = x[j];
+      });
   }
 
   /// Where this thread's first column of something with `size` bytes a column is kept, behind what has `before` bytes.
@@ -125,11 +127,13 @@ class StreamedRows {
       bool const frees = !keeps || i < stream.twice;
       Atoms::wait_for_copies(stream.ring - 1 - (frees ? 0 : i - stream.twice));
       Raw* const from_slot = slot(at);
-      if (ragged && !is_slot_whole(i, shift)) fill_up(from_slot, i);
       Slot raw;
       auto const has = [&](int k) { return (i * batch + k) * threads < packs; };
       unroll<batch>([&](auto k) {
-        unroll<Operands>([&](auto which) { raw[which][k] = from_slot[(which * batch + k) * threads]; });
+        unroll<Operands>([&](auto which) {
+          raw[which][k] = from_slot[(which * batch + k) * threads];
+          fill_up(raw[which][k], column() + (i * batch + k) * (threads * width), rest[which]);
+        });
       });
       take(
           raw, [&](int k) { return (i * batch + k) * (threads * width); }, has);
@@ -194,76 +198,38 @@ class StreamedRows {
   }
   KOKKOS_FORCEINLINE_FUNCTION bool is_in_row(int column) const { return column >= 0 && column < grid.columns; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_whole(int column) const { return column >= 0 && column + width <= grid.columns; }
-  // What is done with packs at the ends is rare: loops that are not unrolled leave the instructions of the others in
-  // their cache.
-  template <class To>
-  KOKKOS_FORCEINLINE_FUNCTION void store_part(To* to, int column, Pack<To, width> const& x) const {
-    TESSERA_ROLLED
-    for (int j = 0; j < width; ++j)
-      if (is_in_row(column + j)) to[j] = x[j];
+  /// What of a pack is not in the row becomes `beyond`.
+  KOKKOS_FORCEINLINE_FUNCTION void fill_up(Raw& x, int column, T beyond) const {
+    if (!ragged || is_whole(column)) return;
+    unroll<width>([&](auto j) {
+      if (!is_in_row(column + j)) x[j] = beyond;
+    });
   }
-  /// Whether all of this thread's packs of slot `at` are whole and in the team's part.
-  KOKKOS_FORCEINLINE_FUNCTION bool is_slot_whole(int at, int elements_before) const {
-    int const column = (own + at * (batch * threads)) * width - elements_before;
-    return column >= 0 && column + ((batch - 1) * threads + 1) * width <= grid.columns &&
-           (at * batch + batch - 1) * threads < packs;
-  }
-  /// What of another slot is not in the row becomes `rest`.
-  KOKKOS_FORCEINLINE_FUNCTION void fill_up(Raw* from_slot, int at) const {
-    TESSERA_ROLLED
-    for (int k = 0; k < batch; ++k) {
-      int const pack = (at * batch + k) * threads, first = column() + pack * width;
-      if (pack < packs && is_whole(first)) continue;
-      unroll<Operands>([&](auto which) {
-        Raw& x = from_slot[(which * batch + k) * threads];
-        TESSERA_ROLLED
-        for (int j = 0; j < width; ++j)
-          if (pack >= packs || !is_in_row(first + j)) x[j] = rest[which];
-      });
-    }
-  }
-  /// Copies what there is of it.
-  KOKKOS_FORCEINLINE_FUNCTION void copy_part_of_slot(Raw* to, int at) const {
-    TESSERA_ROLLED
-    for (int k = 0; k < batch; ++k) {
-      int const pack = (at * batch + k) * threads, first = (own + pack) * width - copied_shift;
-      if (pack >= packs || first >= grid.columns) continue;
-      unroll<Operands>([&](auto which) {
-        Raw* const place = to + (which * batch + k) * threads;
-        if (is_whole(first))
-          Atoms::copy_ahead(place, copied[which] + pack * width);
-        else
-          copy_part(place, from[which], copied[which] + pack * width);
-      });
-    }
-  }
-  /// A pack of which something is in the row, with its neighbours in memory; nothing is read behind the operand.
-  KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, Operand const& a, T const* pack) const {
-    T const* const end = static_cast<T const*>(a.data) + PackedRowPlace(grid, grid.rows - 1).offset(a) + grid.columns;
-    if (pack + width <= end) return Atoms::copy_ahead(to, pack);
-    TESSERA_ROLLED
-    for (int j = 0; j < width; ++j) (*to)[j] = pack + j < end ? pack[j] : T(0.0f);
+  /// Nothing is read behind the row: it may be the last one. The elements before it lie in the same 16 bytes.
+  KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, T const* pack, int column) const {
+    int const left = grid.columns - column;
+    if (left > 0) Atoms::copy_ahead_part(to, pack, left < width ? left : width);
   }
   /// Begins to copy the slot that comes next, if there is one.
   KOKKOS_FORCEINLINE_FUNCTION void copy_next(Raw* to) {
     if (copied_row < grid.rows) {
       int const at = copied_slot < stream.slots ? copied_slot : copied_slot - stream.slots;
-      if (ragged && !is_slot_whole(at, copied_shift))
-        copy_part_of_slot(to, at);
-      else
-        unroll<batch>([&](auto k) {
-          int const pack = (at * batch + k) * threads;
-          if (ragged || pack < packs)
-            unroll<Operands>([&](auto which) {
-              Atoms::copy_ahead(to + (which * batch + k) * threads, copied[which] + pack * width);
-            });
-          else
-            unroll<Operands>([&](auto which) {
-              Raw beyond;
-              for (int j = 0; j < width; ++j) beyond[j] = rest[which];
-              to[(which * batch + k) * threads] = beyond;
-            });
-        });
+      unroll<batch>([&](auto k) {
+        int const pack = (at * batch + k) * threads;
+        int const column = (own + pack) * width - copied_shift;
+        if (ragged && pack < packs && !is_whole(column))
+          unroll<Operands>(
+              [&](auto which) { copy_part(to + (which * batch + k) * threads, copied[which] + pack * width, column); });
+        else if (pack < packs)
+          unroll<Operands>(
+              [&](auto which) { Atoms::copy_ahead(to + (which * batch + k) * threads, copied[which] + pack * width); });
+        else
+          unroll<Operands>([&](auto which) {
+            Raw beyond;
+            for (int j = 0; j < width; ++j) beyond[j] = rest[which];
+            to[(which * batch + k) * threads] = beyond;
+          });
+      });
       if (++copied_slot == stream.slots + stream.twice) {
         copied_slot = 0;
         copied_row += stream.streams;
