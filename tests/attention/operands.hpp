@@ -76,6 +76,27 @@ struct Operands {
   }
 };
 
+/// The keys that a query sees, without a mask or with a causal one.
+constexpr auto seen_by(AttentionShape z, bool causal) {
+  return [causal, offset = z.keys - z.queries](int, int i, int j) { return !causal || j <= i + offset; };
+}
+
+/// Attention of random operands beside the reference.
+template <class Exec, class T>
+void check_case(AttentionShape z, bool causal, AttentionAlgorithm algorithm = AttentionAlgorithm::automatic) {
+  CAPTURE(z.queries);
+  CAPTURE(z.keys);
+  CAPTURE(z.d);
+  CAPTURE(z.d_v);
+  CAPTURE(causal);
+  Operands<Exec, T> x(z);
+  AttentionOptions options = x.options();
+  options.causal = causal;
+  options.algorithm = algorithm;
+  attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options);
+  x.check(seen_by(z, causal), unchanged, x.scale());
+}
+
 }  // namespace tessera::test
 
 #endif

@@ -11,10 +11,6 @@ using namespace tessera::test;
 
 namespace {
 
-constexpr auto seen_by(AttentionShape z, bool causal) {
-  return [=](int, int i, int j) { return !causal || j <= i + z.keys - z.queries; };
-}
-
 template <class Exec, class T, class TO = T>
 void run_case(AttentionShape z, bool causal, AttentionLayout layout = AttentionLayout::bhsd) {
   CAPTURE(z.queries);

@@ -41,6 +41,40 @@ inline float exp2_vectorised(float x) {
   return chosen(x != x, x, chosen(x < -126.f, 0.f, y));
 }
 
+/// What the math of one core is whatever its tiles look like: products are done when they return, and a tile has one
+/// team and one thread.
+template <class Exec>
+struct CoreMath {
+  TeamMember<Exec> const& team;
+  int thread;
+  char* scratch;  // what fragments have not taken yet
+
+  void* take(std::size_t bytes) {
+    void* const taken = scratch;
+    scratch += bytes;
+    return taken;
+  }
+
+  template <int, class Acc>
+  void wait_all_but(Acc&) const {}
+  template <int, class Acc>
+  void wait_for(Acc&) const {}
+  template <class Acc>
+  bool join(Acc&) const {
+    return true;  // a tile has one team
+  }
+  template <class F>
+  void turn(F const& f) const {
+    f();
+  }
+  template <class F>
+  void find_flags(F const& f, F& flags) const {
+    flags = f;
+  }
+  static float exp2(float x) { return exp2_vectorised(x); }
+  static double exp2(double x) { return std::exp2(x); }
+};
+
 /// bf16 and int8 as micro-kernels for words have them.
 template <class Element>
 using WordKernelOf = std::conditional_t<std::is_same_v<Element, std::int8_t>, Int8Kernel, Bf16Kernel>;
@@ -189,17 +223,7 @@ struct Atoms : Sizes {
     }
   };
 
-  struct Math {
-    TeamMember<Exec> const& team;
-    int thread;
-    char* scratch;  // what fragments have not taken yet
-
-    void* take(std::size_t bytes) {
-      void* const taken = scratch;
-      scratch += bytes;
-      return taken;
-    }
-
+  struct Math : CoreMath<Exec> {
     template <int M, int N, int K>
     void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
       product(a, b, acc, add);
@@ -230,18 +254,6 @@ struct Atoms : Sizes {
     void multiply(Rounded<M, K> const& a, RightEither<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
       product(*a.tile, b.across, acc, add);
     }
-    template <int, class Acc>
-    void wait_all_but(Acc&) const {}
-    template <int, class Acc>
-    void wait_for(Acc&) const {}
-    template <class Acc>
-    bool join(Acc&) const {
-      return true;  // a tile has one team
-    }
-    template <class F>
-    void turn(F const& f) const {
-      f();
-    }
 
     template <int M, int N>
     void clear(Accumulator<M, N>& acc) const {
@@ -266,10 +278,6 @@ struct Atoms : Sizes {
     template <int M, int N, class F>
     void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       on_panels<elements_with<F>>(acc, rows.v, f);
-    }
-    template <class F>
-    void find_flags(F const& f, F& flags) const {
-      flags = f;
     }
     /// Values of columns, as for_each_with_column() and for_each_of_two() take them.
     template <int N>
@@ -339,22 +347,6 @@ struct Atoms : Sizes {
     void each_row(RowValues<M, T>& rows, F const& f) const {
       for (int i = 0; i < M; ++i) f(rows.v[i], i);
     }
-    template <int M, class F>
-    void once_per_row(RowValues<M> const& rows, F const& f) const {
-      for (int i = 0; i < M; ++i) f(rows.v[i], i);
-    }
-    template <int M, int N>
-    void row_max(Accumulator<M, N>& acc, RowValues<M>& rows) const {
-      on_panels<maxima>(acc, rows.v);
-    }
-    template <int M, int N>
-    void row_add_partial(Accumulator<M, N>& acc, RowValues<M>& rows) const {
-      on_panels<sums>(acc, rows.v);
-    }
-    template <int M>
-    void row_combine(RowValues<M>&) const {}
-    static float exp2(float x) { return exp2_vectorised(x); }
-    static double exp2(double x) { return std::exp2(x); }
 
     template <int M, int K>
     void round(Accumulator<M, K>& from, Rounded<M, K>& to) const {
@@ -438,41 +430,6 @@ struct Atoms : Sizes {
           for (int c = 0; c < NR; ++c) f(row[c], value);
         else
           for (int c = 0; c < p.n; ++c) f(row[c], value);
-      }
-    }
-    /// Vectors of totals, since a row's one total would be a chain of additions.
-    static constexpr int together = NR / 2;
-    static Compute greater(Compute a, Compute b) { return chosen(b > a || a != a, b, a); }  // NaNs do not count
-    static void maxima(PanelPart p, Compute* values) {
-      for (int i = 0; i < p.rows; ++i) {
-        Compute const* const row = p.first + i * NR;
-        Compute most = values[i];
-        if (p.n == NR) {
-          Compute m[together];
-          for (int c = 0; c < together; ++c) m[c] = greater(row[c], row[c + together]);
-          for (int half = together / 2; half > 0; half /= 2)
-            for (int c = 0; c < half; ++c) m[c] = greater(m[c], m[c + half]);
-          most = greater(most, m[0]);
-        } else {
-          for (int c = 0; c < p.n; ++c) most = greater(most, row[c]);
-        }
-        values[i] = most;
-      }
-    }
-    static void sums(PanelPart p, Compute* values) {
-      for (int i = 0; i < p.rows; ++i) {
-        Compute const* const row = p.first + i * NR;
-        Compute sum = 0;
-        if (p.n == NR) {
-          Compute s[together];
-          for (int c = 0; c < together; ++c) s[c] = row[c] + row[c + together];
-          for (int half = together / 2; half > 0; half /= 2)
-            for (int c = 0; c < half; ++c) s[c] += s[c + half];
-          sum = s[0];
-        } else {
-          for (int c = 0; c < p.n; ++c) sum += row[c];
-        }
-        values[i] += sum;
       }
     }
     /// f(elements of one row in one panel, row, first column, how many)

@@ -139,36 +139,40 @@ struct ColumnAtoms : Sizes {
                     Right<N, K>& to) const {
       int const rows = static_cast<int>(std::clamp<std::int64_t>(pages.table.sequence_rows() - row, 0, N)),
                 k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
-      if constexpr (has_words) {
-        auto const* const kernel = words_for(m.type);
-        to.by_words = kernel != nullptr;
-        if (to.by_words) return pack_words_along(*kernel, m, pages, row, col, rows, k, to.words);
-      }
-      pack_along(m, pages, row, col, rows, k, to.numbers);
+      pack_either(
+          m.type, to,
+          [&](auto const& kernel, auto& words) { pack_words_along(kernel, m, pages, row, col, rows, k, words); },
+          [&](auto& numbers) { pack_along(m, pages, row, col, rows, k, numbers); });
     }
     template <int K, int N>
     void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
                     RightTransposed<K, N>& to, std::int64_t row_end) const {
       int const rows = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, N)),
                 k = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, K));
-      if constexpr (has_words) {
-        auto const* const kernel = words_for(m.type);
-        to.by_words = kernel != nullptr;
-        if (to.by_words) return pack_words_across(*kernel, m, pages, row, col, rows, k, to.words);
-      }
-      pack_across(m, pages, row, col, rows, k, to.numbers);
+      pack_either(
+          m.type, to,
+          [&](auto const& kernel, auto& words) { pack_words_across(kernel, m, pages, row, col, rows, k, words); },
+          [&](auto& numbers) { pack_across(m, pages, row, col, rows, k, numbers); });
     }
 
    private:
     template <int Rows, int K, int Width>
     static void pack(bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col, std::int64_t row_end,
                      EitherPanels<Compute, Rows, K, Width>& to) {
+      pack_either(
+          m.type, to,
+          [&](auto const& kernel, auto& words) { pack_word_tile(kernel, left, m, p, row, col, row_end, words); },
+          [&](auto& numbers) { pack_tile(m, p, row, col, row_end, numbers, false); });
+    }
+    /// in_words(kernel, panels) where a micro-kernel multiplies elements of that type, else in_numbers(panels).
+    template <class Panels, class Words, class Numbers>
+    static void pack_either(Scalar type, Panels& to, Words const& in_words, Numbers const& in_numbers) {
       if constexpr (has_words) {
-        auto const* const kernel = words_for(m.type);
+        auto const* const kernel = words_for(type);
         to.by_words = kernel != nullptr;
-        if (to.by_words) return pack_word_tile(*kernel, left, m, p, row, col, row_end, to.words);
+        if (to.by_words) return in_words(*kernel, to.words);
       }
-      pack_tile(m, p, row, col, row_end, to.numbers, false);
+      in_numbers(to.numbers);
     }
     /// Row by row: a panel has rows of several pages.
     template <int N, int K>
@@ -238,17 +242,7 @@ struct ColumnAtoms : Sizes {
     }
   };
 
-  struct Math {
-    TeamMember<Exec> const& team;
-    int thread;
-    char* scratch;  // what fragments have not taken yet
-
-    void* take(std::size_t bytes) {
-      void* const taken = scratch;
-      scratch += bytes;
-      return taken;
-    }
-
+  struct Math : CoreMath<Exec> {
     template <int M, int N, int K>
     void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
       if constexpr (has_words)
@@ -265,18 +259,6 @@ struct ColumnAtoms : Sizes {
         if (a.words != nullptr)
           return product(*a.words, b.words, a.v, Rounded<M, K>::word_panel_bytes, a.rows, a.k, acc, add);
       product(b.numbers, &a.v[0][0][0], columns_held<K>, a.rows, a.k, acc, add);
-    }
-    template <int, class Acc>
-    void wait_all_but(Acc&) const {}
-    template <int, class Acc>
-    void wait_for(Acc&) const {}
-    template <class Acc>
-    bool join(Acc&) const {
-      return true;  // a tile has one team
-    }
-    template <class F>
-    void turn(F const& f) const {
-      f();
     }
     bool holds_for_all(bool mine) const { return mine; }
 
@@ -301,10 +283,6 @@ struct ColumnAtoms : Sizes {
     template <int M, int N, class Words, class F>
     void for_each_of_words(Accumulator<M, N>& acc, Words const& words, F const& f) const {
       on_panels<elements_of_words<Words, F>>(acc, words, f);
-    }
-    template <class F>
-    void find_flags(F const& f, F& flags) const {
-      flags = f;
     }
     template <class F, int M, class... Rows>
     void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
@@ -332,8 +310,6 @@ struct ColumnAtoms : Sizes {
     }
     template <int M>
     void row_combine(RowValues<M>&) const {}
-    static float exp2(float x) { return exp2_vectorised(x); }
-    static double exp2(double x) { return std::exp2(x); }
     /// acc = 2^(acc scale - its row's base); sums += it.
     template <int M, int N>
     void exponentials(Accumulator<M, N>& acc, Compute scale, RowValues<M> const& base, RowValues<M>& totals) const {
@@ -342,7 +318,7 @@ struct ColumnAtoms : Sizes {
           return each_panel(acc, [&](Compute* x, int row, int lanes) {
             loops_of(lanes).exponentials(x, acc.cols, scale, base.v + row, totals.v + row);
           });
-      for_each_with(acc, base, [scale](Compute& x, Compute relative) { x = exp2(x * scale - relative); });
+      for_each_with(acc, base, [scale](Compute& x, Compute relative) { x = Math::exp2(x * scale - relative); });
       row_add_partial(acc, totals);
     }
     template <int M, int N>
