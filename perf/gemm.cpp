@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matrix products beside the libraries that are here: gemm/BACKEND/TYPE/VARIANT/MxNxK/IMPLEMENTATION, BxMxNxK for a
-// batch; gemm_random/... of random shapes; gemm_grouped/... of blocks of rows; gemm_host/... is what one call costs the
-// host.
+// batch; gemm_add/... where half of C is added; gemm_random/... of random shapes; gemm_grouped/... of blocks of rows;
+// gemm_host/... is what one call costs the host.
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -54,32 +54,33 @@ using Operands = GemmOperands<Exec, T, GemmResult<T>>;
 /// As a user calls it; `keep` owns the operands.
 template <class Exec, class A, class B, class C, class Keep>
 Implementation tessera_gemm(Session<Exec> const& session, A const& a, B const& b, C const& c, GemmOptions options,
-                            ProductShape const& shape, Keep const& keep) {
+                            double beta, ProductShape const& shape, Keep const& keep) {
   Exec const exec = session.exec();
-  options.workspace_bytes = gemm_workspace_size(exec, 1, a, b, 0, c, options);
+  options.workspace_bytes = gemm_workspace_size(exec, 1, a, b, beta, c, options);
   Kokkos::View<unsigned char*, typename Exec::memory_space> const workspace(
       Kokkos::view_alloc("workspace", Kokkos::WithoutInitializing), options.workspace_bytes);
   if (options.workspace_bytes > 0) options.workspace = workspace.data();
-  GemmPlan const plan = gemm_plan(exec, 1, a, b, 0, c, options);
-  return {"tessera", [=, owners = std::pair(workspace, keep)] { gemm(exec, 1, a, b, 0, c, options); }, to_string(plan),
-          wave_counters(session.device(), plan, shape)};
+  GemmPlan const plan = gemm_plan(exec, 1, a, b, beta, c, options);
+  return {"tessera", [=, owners = std::pair(workspace, keep)] { gemm(exec, 1, a, b, beta, c, options); },
+          to_string(plan), wave_counters(session.device(), plan, shape)};
 }
 
 template <class Exec, class T>
 Implementation tessera_gemm(Session<Exec> const& session, Operands<Exec, T> const& x) {
   ProductShape const shape{x.batch, x.m, x.n, x.k};
-  if (x.batch == 1) return tessera_gemm(session, x.a, x.b, x.c, x.options(), shape, x);
-  return tessera_gemm(session, stacked(x.a, x.batch), stacked(x.b, x.batch), stacked(x.c, x.batch), x.options(), shape,
-                      x);
+  if (x.batch == 1) return tessera_gemm(session, x.a, x.b, x.c, x.options(), x.beta(), shape, x);
+  return tessera_gemm(session, stacked(x.a, x.batch), stacked(x.b, x.batch), stacked(x.c, x.batch), x.options(),
+                      x.beta(), shape, x);
 }
 
-/// operation: "gemm", "gemm_random" or, where the host's part of a call is timed, "gemm_host".
+/// operation: "gemm", "gemm_add", "gemm_random" or, where the host's part of a call is timed, "gemm_host".
 template <class Exec, class T>
 Case gemm_case(Session<Exec>& session, std::string const& operation, GemmType const& type, std::string const& variant,
                ProductShape const& shape) {
   Case c{operation, type.name, check_gemm_variant(variant), to_string(shape)};
   int const in = sizeof(T), out = sizeof(GemmResult<T>);
-  c.work = model::gemm_work(shape.m, shape.n, shape.k, in, in, out, false, shape.batch);
+  bool const adds = operation == "gemm_add";
+  c.work = model::gemm_work(shape.m, shape.n, shape.k, in, in, out, adds, shape.batch);
   c.arithmetic = gemm_arithmetic<T>(session.device(), type);
   c.counts_flops = true;
   c.host_time = operation == "gemm_host";
@@ -87,13 +88,14 @@ Case gemm_case(Session<Exec>& session, std::string const& operation, GemmType co
   std::vector<std::string> peers;
   bool const plain = session.arguments().peers && operation == "gemm" && shape.batch == 1 &&
                      c.work.flops <= (session.on_host ? 2.2e9 : 1e11);
-  if (session.arguments().peers) peers = gemm_peers<Exec, T>(shape.batch);
+  if (session.arguments().peers) peers = gemm_peers<Exec, T>(shape.batch, adds);
   c.implementations.insert(c.implementations.end(), peers.begin(), peers.end());
   if (plain) c.implementations.push_back("plain");
-  c.prepare = [&session, type, variant, shape, peers, plain] {
+  c.prepare = [&session, type, variant, shape, peers, plain, adds] {
     auto x = gemm_operands<Exec, T>(session.exec(), variant, shape);
     x.tf32 = type.tf32;
     x.fast_accumulation = type.fast_accumulation;
+    x.adds = adds;
     std::vector<Implementation> all = {tessera_gemm<Exec, T>(session, x)};
     for (std::string const& peer : peers) all.push_back(gemm_peer<Exec, T>(peer, session.exec(), x));
     if (plain) all.push_back(plain_gemm(session.exec(), x));
@@ -155,6 +157,7 @@ class Gemm {
         !flags.sizes.empty() || !flags.types.empty() || !flags.variants.empty() || flags.batch != 1 || flags.random > 0;
     if (flags.random > 0) return add_random(session);
     if (session.wants("gemm")) add_products(session);
+    if (contains(flags.operations, "gemm_add") || (flags.operations.empty() && !chosen)) add_sums(session);
     bool const groups_asked = contains(flags.operations, "gemm_grouped");
     if (groups_asked || (!session.on_host && flags.operations.empty() && !chosen))
       session.add(grouped_case(session, 4096, 4096));
@@ -203,6 +206,17 @@ class Gemm {
   }
 
   template <class Exec>
+  static void add_sums(Session<Exec>& session) {
+    std::vector<std::string> const sizes =
+        session.on_host ? std::vector<std::string>{"512"} : std::vector<std::string>{"1024", "4096", "8192x8192x1024"};
+    for (std::string const& type : session.types({"fp32"}, {"bf16"}))
+      for (std::string const& variant : session.variants({"NT"}))
+        for (std::string const& size : session.sizes(sizes, sizes))
+          for (ProductShape const& shape : parse_products(size, session.arguments().batch))
+            add(session, "gemm_add", type, variant, shape);
+  }
+
+  template <class Exec>
   static void add_random(Session<Exec>& session) {
     Arguments const& flags = session.arguments();
     std::int64_t const largest = session.on_host ? 1024 : 8192;
@@ -226,8 +240,8 @@ class Gemm {
 }  // namespace tessera::perf
 
 int main(int argc, char** argv) {
-  return tessera::perf::run_program(
-      argc, argv,
-      "C = op(A) op(B); --size=MxNxK or BxMxNxK, --variant=NN,NT,TN,TT, --operation=gemm,gemm_grouped,gemm_host",
-      tessera::perf::Gemm{});
+  return tessera::perf::run_program(argc, argv,
+                                    "C = op(A) op(B); --size=MxNxK or BxMxNxK, --variant=NN,NT,TN,TT, "
+                                    "--operation=gemm,gemm_add,gemm_grouped,gemm_host",
+                                    tessera::perf::Gemm{});
 }

@@ -54,7 +54,8 @@ constexpr cublasComputeType_t cublas_compute_type(bool tf32) {
 /// A factor of a product, in every type that the library may want it in.
 class CublasFactor {
  public:
-  explicit CublasFactor(int value) : fp64_(value), fp32_(static_cast<float>(value)), int32_(value) {}
+  explicit CublasFactor(double value)
+      : fp64_(value), fp32_(static_cast<float>(value)), int32_(static_cast<std::int32_t>(value)) {}
   void const* in(cublasComputeType_t compute) const {
     if (compute == CUBLAS_COMPUTE_64F) return &fp64_;
     return compute == CUBLAS_COMPUTE_32I ? static_cast<void const*>(&int32_) : &fp32_;
@@ -66,7 +67,7 @@ class CublasFactor {
   std::int32_t int32_;
 };
 
-/// C = op(A) op(B), row-major.
+/// C = op(A) op(B) + beta C, row-major.
 struct CublasLtProblem {
   struct Operand {
     void* data;
@@ -80,6 +81,7 @@ struct CublasLtProblem {
   bool fast_accumulation = false;  ///< of 8-bit floating-point operands
   /// Of 128 elements of a row of A and of 128x128 of B; both or none.
   float const *scales_a = nullptr, *scales_b = nullptr;
+  double beta = 0;
 
   /// Of alpha and beta.
   cudaDataType_t scale_type() const {
@@ -117,7 +119,8 @@ class CublasLtGemm {
   static constexpr std::size_t workspace_bytes = 64 << 20;
 
   /// Complete before anything is asked of the library: what that leaves behind when it fails, the destructor frees.
-  CublasLtGemm(CublasLtProblem const& problem, cudaStream_t stream) : stream_(stream), problem_(problem) {}
+  CublasLtGemm(CublasLtProblem const& problem, cudaStream_t stream)
+      : stream_(stream), problem_(problem), beta_(problem.beta) {}
 
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
@@ -156,7 +159,7 @@ class CublasLtGemm {
   }
   cublasStatus_t run(cublasLtMatmulAlgo_t const& algorithm) const {
     return cublasLtMatmul(handle_, operation_, one_.in(problem_.compute), problem_.b.data, layout_b_, problem_.a.data,
-                          layout_a_, zero_.in(problem_.compute), problem_.c.data, layout_c_, problem_.c.data, layout_c_,
+                          layout_a_, beta_.in(problem_.compute), problem_.c.data, layout_c_, problem_.c.data, layout_c_,
                           &algorithm, workspace_, workspace_bytes, stream_);
   }
   double timed(Launch const& launch) const {
@@ -207,7 +210,7 @@ class CublasLtGemm {
 
   cudaStream_t stream_;
   CublasLtProblem problem_;
-  CublasFactor one_{1}, zero_{0};
+  CublasFactor one_{1}, beta_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   cublasLtMatmulDesc_t operation_ = nullptr;

@@ -45,7 +45,9 @@ struct GemmOperands {
   Matrix<Exec, TC> c;
   bool tf32 = false;               // fp32 operands may be rounded to it
   bool fast_accumulation = false;  // of 8-bit operands
+  bool adds = false;               // C = op(A) op(B) + C / 2, which never overflows however often it runs
 
+  double beta() const { return adds ? 0.5 : 0; }
   GemmOptions options(Algorithm algorithm = Algorithm::automatic) const {
     return {.op_a = transpose_a ? Op::transpose : Op::none,
             .op_b = transpose_b ? Op::transpose : Op::none,
@@ -96,15 +98,16 @@ Implementation openblas_gemm(Exec const& exec, GemmOperands<Exec, T, T> const& x
   int const threads = exec.concurrency();
   Implementation peer{"openblas", [x, threads] {
                         auto const i = [](std::int64_t value) { return static_cast<blasint>(value); };
+                        auto const beta = static_cast<T>(x.beta());
                         auto const op = [](bool transpose) { return transpose ? CblasTrans : CblasNoTrans; };
                         blasint const lda = i(x.transpose_a ? x.m : x.k), ldb = i(x.transpose_b ? x.k : x.n);
                         openblas_set_num_threads(threads);
                         if constexpr (std::is_same_v<T, double>)
                           cblas_dgemm(CblasRowMajor, op(x.transpose_a), op(x.transpose_b), i(x.m), i(x.n), i(x.k), 1,
-                                      x.a.data(), lda, x.b.data(), ldb, 0, x.c.data(), i(x.n));
+                                      x.a.data(), lda, x.b.data(), ldb, beta, x.c.data(), i(x.n));
                         else
                           cblas_sgemm(CblasRowMajor, op(x.transpose_a), op(x.transpose_b), i(x.m), i(x.n), i(x.k), 1,
-                                      x.a.data(), lda, x.b.data(), ldb, 0, x.c.data(), i(x.n));
+                                      x.a.data(), lda, x.b.data(), ldb, beta, x.c.data(), i(x.n));
                       }};
   peer.own_threads = openblas_get_parallel() == OPENBLAS_THREAD;
   // The library's own threads are made on the core to which OpenMP has bound ours, all of them.
@@ -126,7 +129,8 @@ Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, float, float> co
 #endif
             dnnl_status_t const status =
                 dnnl_sgemm(x.transpose_a ? 'T' : 'N', x.transpose_b ? 'T' : 'N', x.m, x.n, x.k, 1, x.a.data(),
-                           x.transpose_a ? x.m : x.k, x.b.data(), x.transpose_b ? x.k : x.n, 0, x.c.data(), x.n);
+                           x.transpose_a ? x.m : x.k, x.b.data(), x.transpose_b ? x.k : x.n,
+                           static_cast<float>(x.beta()), x.c.data(), x.n);
 #if defined(_OPENMP)
             omp_set_num_threads(before);
 #endif
@@ -179,20 +183,22 @@ CublasLtProblem cublaslt_problem(GemmOperands<Exec, T, TC> const& x) {
           .c = {x.c.data(), cuda_data_type<TC>(), m, n, false},
           .batch = batch,
           .compute = cublas_compute_type<TC>(x.tf32),
-          .fast_accumulation = x.fast_accumulation};
+          .fast_accumulation = x.fast_accumulation,
+          .beta = x.beta()};
 }
 #endif
 
-/// The names of the libraries that can multiply `batch` matrices of these types in one call on this backend.
+/// The names of the libraries that can multiply `batch` matrices of these types, or add a product to C, in one call on
+/// this backend.
 template <class Exec, class T>
-std::vector<std::string> gemm_peers([[maybe_unused]] std::int64_t batch = 1) {
+std::vector<std::string> gemm_peers([[maybe_unused]] std::int64_t batch = 1, [[maybe_unused]] bool adds = false) {
   std::vector<std::string> names;
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
 #if defined(TESSERA_PERF_OPENBLAS)
     if (batch == 1 && (std::is_same_v<T, float> || std::is_same_v<T, double>)) names.push_back("openblas");
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-    if (batch == 1 && (std::is_same_v<T, float> || std::is_same_v<T, bf16_t>)) names.push_back("onednn");
+    if (batch == 1 && (std::is_same_v<T, float> || (std::is_same_v<T, bf16_t> && !adds))) names.push_back("onednn");
 #endif
   } else {
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)

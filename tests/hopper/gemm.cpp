@@ -138,19 +138,21 @@ TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tile
 }
 
 TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
-  for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}})
-    for (GemmOptions const& options : all_tiles<bf16_t>(hopper)) {
-      check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
-      check_product<fp16_t, fp16_t, float>(s, options);
-    }
+  auto const options = all_tiles<bf16_t>(hopper);
+  for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}}) {
+    for (GemmOptions const& o : options) check_product<bf16_t, bf16_t, bf16_t>(s, o, 0.5);
+    for (double beta : {0.0, -0.5})
+      for (GemmOptions const& o : options) check_product<fp16_t, fp16_t, float>(s, o, beta);
+  }
 }
 
 TEST_CASE("the halves of a team take turns over many tiles") {
   for (Size s : {Size{3000, 2600, 72}, Size{2300, 2104, 264}})
-    for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
-      if (tile.ping_pong)
-        for (detail::Cluster const& cluster : clusters)
-          check_product<bf16_t, bf16_t, bf16_t>(s, with_cluster(with_tile(hopper, tile, 1), cluster));
+    for (double beta : {0.0, 0.5})
+      for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
+        if (tile.ping_pong)
+          for (detail::Cluster const& cluster : clusters)
+            check_product<bf16_t, bf16_t, bf16_t>(s, with_cluster(with_tile(hopper, tile, 1), cluster), beta);
 }
 
 TEST_CASE("the hopper pipeline multiplies 16-bit types with a tile of 64 columns") {

@@ -279,20 +279,29 @@ struct Atoms : Sizes {
   struct Math {
     int group, warp, thread;  // of this consumer warpgroup, of this warp and of this thread in it
     Staging* staging;
-    uint4* exchange;        // the ring, for what other teams send when it is idle
-    std::uint64_t* joined;  // completes when they have
-    std::uint64_t* shared;  // completes when every warp of the consumers has shared its part
-    int slices;             // teams that share a tile along K
-    unsigned box = 1;       // of the two for what is shared, which in turns is filled; and the phase of that barrier
+    uint4* exchange;            // the ring, for what other teams send when it is idle
+    std::uint64_t* joined;      // completes when they have
+    std::uint64_t* shared;      // completes when every warp of the consumers has shared its part
+    std::uint64_t (*added)[2];  // of each consumer's boxes: completes when what is added has come into it
+    int slices;                 // teams that share a tile along K
+    unsigned box = 1;  // of the two for what is shared, which in turns is filled; and the phase of that barrier
 
     /// Where this consumer's share of an (M, N) tile begins.
+    template <class Acc>
+    __device__ __forceinline__ int row_of() const {
+      return Acc::by_rows && !Sizes::ping_pong ? group * 64 : 0;
+    }
+    template <class Acc>
+    __device__ __forceinline__ int col_of() const {
+      return Acc::by_rows ? 0 : group * Acc::columns;
+    }
     template <int M, int N>
     __device__ __forceinline__ int row() const {
-      return Accumulator<M, N>::by_rows && !Sizes::ping_pong ? group * 64 : 0;
+      return row_of<Accumulator<M, N>>();
     }
     template <int M, int N>
     __device__ __forceinline__ int col() const {
-      return Accumulator<M, N>::by_rows ? 0 : group * Accumulator<M, N>::columns;
+      return col_of<Accumulator<M, N>>();
     }
     /// Where element i of a thread's part of a block of it lies in the tile.
     template <int M, int N>
@@ -859,6 +868,24 @@ struct Atoms : Sizes {
         for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, acc.r[0] + i);
       }
     }
+    /// The first boxes of what store_added() will add are on their way, if it is the copy engine that brings them.
+    template <class Acc>
+    __device__ __forceinline__ void fetch_added(Target const& target, Plane plane, std::int64_t row0,
+                                                std::int64_t col0) const {
+      if (slices == 1) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
+    }
+    /// alpha * acc + beta * matrix, which the copy engine brings and takes away, behind fetch_added(); false: it does
+    /// not, nothing is done.
+    template <int M, int N>
+    __device__ __forceinline__ bool store_added(Accumulator<M, N>& acc, Target const& target, Plane plane,
+                                                std::int64_t row0, std::int64_t col0, Compute alpha,
+                                                Compute beta) const {
+      int const row = static_cast<int>(row0), col = static_cast<int>(col0);
+      if (slices > 1) fetch_first<Accumulator<M, N>>(target, plane, row, col);
+      return with_added<Accumulator<M, N>>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
+        add_units<decltype(units)>(acc, target, plane, row, col, alpha, beta);
+      });
+    }
     /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
     template <int M, int N, class F>
     __device__ __forceinline__ void store_finished(Accumulator<M, N> const& acc, Target const& target, Plane plane,
@@ -1042,27 +1069,129 @@ struct Atoms : Sizes {
                                        col0 + whole * width);
       });
     }
+    /// What comes and goes at a time where something is added, of elements T: a box with whole lines, while another is
+    /// on its way, or two, or all boxes with shorter lines beside those of a block. Two, where twelve units unrolled
+    /// would leave the compiler without registers.
+    template <class Acc, class T>
+    struct Units {
+      using Type = T;
+      static constexpr StoreBoxes boxes = store_boxes_of<Acc>(sizeof(T));
+      static constexpr bool many = Acc::blocks * boxes.whole > 10, two = Sizes::store_boxes > 1;
+      static constexpr int a_unit = two && many ? 2 : 1, at_once = two && !many ? 2 : 1,
+                           wholes = (boxes.whole + a_unit - 1) / a_unit, a_block = wholes + (boxes.shorter > 0 ? 1 : 0),
+                           count = Acc::blocks * a_block, width = line_bytes / static_cast<int>(sizeof(T));
+      static constexpr bool is_shorter(int unit) { return unit % a_block == wholes; }
+      static constexpr int line(int unit) { return is_shorter(unit) ? boxes.line : line_bytes; }
+      static constexpr int together(int unit) {
+        int const rest = boxes.whole - unit % a_block * a_unit;
+        return is_shorter(unit) ? boxes.shorter : (rest < a_unit ? rest : a_unit);
+      }
+      static constexpr int row(int unit) { return unit / a_block * 64; }
+      static constexpr int col(int unit) { return (is_shorter(unit) ? boxes.whole : unit % a_block * a_unit) * width; }
+      /// Units whose turn it is to be in box `at`.
+      static constexpr int uses(int at) { return (count - at + at_once - 1) / at_once; }
+      __device__ __forceinline__ static CUtensorMap const& map(Target const& target, int unit) {
+        return is_shorter(unit) ? target.shorter : target.whole;
+      }
+    };
+    /// f(units) where the copy engine brings what is added; false: it does not.
+    template <class Acc, class F>
+    __device__ __forceinline__ static bool with_added(Target const& target, F const& f) {
+      if constexpr (Sizes::staged_store && std::is_same_v<Compute, float>) {
+        using Narrow = std::conditional_t<sizeof(Element) == 2, Element, bf16_t>;
+        if (!target.staged) return false;
+        if constexpr (store_boxes_of<Acc>(sizeof(Narrow)).all)
+          if (target.strides.type == scalar_of<Narrow>) return f(Units<Acc, Narrow>{}), true;
+        if constexpr (store_boxes_of<Acc>(sizeof(float)).all)
+          if (target.strides.type == scalar_of<float>) return f(Units<Acc, float>{}), true;
+      }
+      return false;
+    }
+    /// The thread that sends the copy engine this consumer's boxes. Asked again each time: no register is left for it.
+    __device__ __forceinline__ bool leads() const { return warp == 0 && ptx::lane() == 0; }
+    template <class Acc>
+    __device__ __forceinline__ void fetch_first(Target const& target, Plane plane, int row, int col) const {
+      if (!leads()) return;
+      row = ptx::anew(row + row_of<Acc>());  // there is no register to keep them until store_added()
+      col = ptx::anew(col + col_of<Acc>());
+      with_added<Acc>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
+        using U = decltype(units);
+        ptx::bulk_wait_read();
+        unroll<(U::count < U::at_once ? U::count : U::at_once)>(
+            [&](auto unit) TESSERA_INLINE_LAMBDA { fetch<U, unit>(target, plane, row, col); });
+      });
+    }
+    /// By the thread that knows the unit's box to be free.
+    template <class U, int Unit>
+    __device__ __forceinline__ void fetch(Target const& target, Plane plane, int row, int col) const {
+      constexpr int at = Unit % U::at_once, line = U::line(Unit), together = U::together(Unit), bytes = 64 * line;
+      char* const memory = reinterpret_cast<char*>(staging[group][at]);
+      ptx::barrier_arrive_expect(added[group] + at, together * bytes);
+#pragma unroll
+      for (int b = 0; b < together; ++b)
+        ptx::bulk_load_4d(memory + b * bytes, &U::map(target, Unit), added[group] + at,
+                          col + U::col(Unit) + b * line / static_cast<int>(sizeof(typename U::Type)),
+                          row + U::row(Unit), static_cast<int>(plane.inner), static_cast<int>(plane.outer));
+    }
+    /// Each unit is added to in its box and goes from there; the next is then fetched into it. A barrier has two
+    /// phases, of which a tile begins with the first: one of an odd number of units has another that brings nothing.
+    template <class U, int M, int N>
+    __device__ __forceinline__ void add_units(Accumulator<M, N>& acc, Target const& target, Plane plane, int row0,
+                                              int col0, Compute alpha, Compute beta) const {
+      using T = typename U::Type;
+      int const row = row0 + row_of<Accumulator<M, N>>(), col = col0 + col_of<Accumulator<M, N>>();
+      unroll<U::count>([&](auto unit) TESSERA_INLINE_LAMBDA {
+        constexpr int at = unit % U::at_once, line = U::line(unit), together = U::together(unit),
+                      next = unit + U::at_once,
+                      held = line / static_cast<int>(sizeof(T)) / 2;  // of a box by a thread
+        char* const memory = reinterpret_cast<char*>(staging[group][at]);
+        Compute* const r = acc.r[unit / U::a_block] + U::col(unit) / 2;
+        ptx::barrier_wait(added[group] + at, unit / U::at_once % 2);
+#pragma unroll
+        for (int b = 0; b < together; ++b) add_box<T, line>(r + b * held, memory + b * 64 * line, warp, alpha, beta);
+        __syncwarp();
+        auto const fetch_next = [&]() TESSERA_INLINE_LAMBDA {
+          if constexpr (next < U::count) {
+            ptx::bulk_wait_read();
+            fetch<U, next>(target, plane, row, col);
+          }
+        };
+        fill_and_send<T, line, together>(r, memory, U::map(target, unit), plane, row + U::row(unit), col + U::col(unit),
+                                         fetch_next);
+      });
+      unroll<U::at_once>([&](auto at) TESSERA_INLINE_LAMBDA {
+        if constexpr (U::uses(at) % 2 != 0) {
+          if (leads()) ptx::barrier_arrive(added[group] + at);
+          ptx::barrier_wait(added[group] + at, 1);
+        }
+      });
+    }
     /// 64 rows of Count swizzled boxes side by side, when those before have been read.
     template <class T, int Line, int Count>
     __device__ __forceinline__ void send_boxes(Compute const* r, CUtensorMap const& map, Plane plane, int row,
                                                int col) const {
-      constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
-      static_assert(Count * box <= static_cast<int>(sizeof(Staging)));
-      char* const memory = reinterpret_cast<char*>(staging[group]);
-      bool const first = warp == 0 && ptx::lane() == 0;
-      if (Sizes::adds ? ptx::lane() == 0 : first) ptx::bulk_wait_read();
+      if (ptx::lane() == 0 && (Sizes::adds || warp == 0)) ptx::bulk_wait_read();
       ptx::named_sync(4 + group, warpgroup);
+      static_assert(Count * 64 * Line <= static_cast<int>(sizeof(Staging)));
+      fill_and_send<T, Line, Count>(r, reinterpret_cast<char*>(staging[group]), map, plane, row, col, [] {});
+    }
+    /// What the thread that sends them does next is `then`.
+    template <class T, int Line, int Count, class Then>
+    __device__ __forceinline__ void fill_and_send(Compute const* r, char* memory, CUtensorMap const& map, Plane plane,
+                                                  int row, int col, Then const& then) const {
+      constexpr int width = Line / static_cast<int>(sizeof(T)), box = 64 * Line;
 #pragma unroll
       for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
-      if (first) {
+      if (leads()) {
 #pragma unroll
         for (int b = 0; b < Count; ++b) {
           int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
           ptx::bulk_store_4d(&map, memory + b * box, col + b * width, row, inner, outer);
         }
         ptx::bulk_commit();
+        then();
       }
     }
   };

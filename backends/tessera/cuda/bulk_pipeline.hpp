@@ -33,7 +33,7 @@ struct Staging<Atoms, false> {
 };
 template <class Atoms, class... Stage>
 struct Shared : Ring<Stage>..., Staging<Atoms>, Barriers<Stage>... {
-  std::uint64_t joined, parts;
+  std::uint64_t joined, parts, added[Atoms::consumers][2];
 };
 
 /// What the copies into a stage bring: all of it, unless the kernel knows better.
@@ -171,6 +171,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
       ptx::barrier_init(&shared.parts, Atoms::consumers * 4);
+      for (auto& boxes : shared.added)
+        for (std::uint64_t& barrier : boxes) ptx::barrier_init(&barrier, 1);
       ptx::async_proxy_fence();
       if (!alone) ptx::barrier_init_fence();
     }
@@ -195,8 +197,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
       typename Atoms::Math math{
-          group - 1,      warp % 4,      id % warpgroup, shared.tile, reinterpret_cast<uint4*>(&shared),
-          &shared.joined, &shared.parts, slices(kernel)};
+          group - 1,      warp % 4,      id % warpgroup, shared.tile,   reinterpret_cast<uint4*>(&shared),
+          &shared.joined, &shared.parts, shared.added,   slices(kernel)};
       if constexpr (Atoms::in_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;

@@ -51,6 +51,22 @@ __device__ __forceinline__ void fill_box(Compute const* r, char* box, int warp) 
   }
 }
 
+/// r = alpha r + beta times what a box has in their places, in the order of two neighbours that fill_box() has.
+template <class T, int Line, class Compute>
+__device__ __forceinline__ void add_box(Compute* r, char const* box, int warp, Compute alpha, Compute beta) {
+  int const lane = ptx::lane();
+  constexpr int lines = line_bytes / Line, size = static_cast<int>(sizeof(T));
+  char const* const line = box + (warp * 16 + lane / 4) * Line;
+#pragma unroll
+  for (int i = 0; i < Line / size / 2; i += 2) {
+    int const at = (i / 4 * 8 + lane % 4 * 2) * size;
+    float2 const c = widened_pair(
+        *reinterpret_cast<Pair<T> const*>(line + i % 4 / 2 * 8 * Line + ((at / 16 ^ lane / 4 / lines) << 4) + at % 16));
+    r[i] = alpha * r[i] + beta * c.x;
+    r[i + 1] = alpha * r[i + 1] + beta * c.y;
+  }
+}
+
 /// Teams of a cluster that share a tile along K send their sums, R of each thread, to the first of them, which adds
 /// them in order: true there. `at` counts the threads that have some, `joined` completes when all have come into
 /// `exchange`.

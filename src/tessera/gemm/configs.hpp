@@ -209,10 +209,18 @@ struct GemmBulkClocks {
   }
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
   static constexpr double store(GemmBulkTile const& t) {
-    return 800 + t.rows * t.columns / (t.ping_pong ? 12.0 : 24.0);
+    return 800 + t.rows * t.columns / (!t.ping_pong ? 24.0 : (t.rows * t.columns == 8192 ? 18.0 : 12.0));
+  }
+  /// What that takes longer where C is added to: 8192 elements of a consumer's have come before, more must be waited
+  /// for.
+  static constexpr double add(GemmBulkTile const& t) {
+    double const elements = t.rows * t.columns / (t.ping_pong ? 1.0 : 2.0);
+    return 700 + (elements > 8192 ? (elements - 8192) / 4.3 : 0);
   }
   /// What remains of it where one consumer stores under the products of the other.
-  static constexpr double turn(GemmBulkTile const& t) { return t.rows * t.columns / 32.0; }
+  static constexpr double turn(GemmBulkTile const& t, bool adds) {
+    return t.rows * t.columns / 32.0 * (adds ? 1.5 : 1.0);
+  }
   static constexpr double combine(GemmBulkTile const& t, int slices) {
     return slices > 1 ? 2200 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
   }

@@ -385,6 +385,7 @@ struct GemmKernel : GemmTile<Atoms> {
         math.multiply_into(s.a, s.b, c, t.plane, t.row, t.col, finish.beta != Compute(0));
         return in.release();
       }
+    finish.template fetch<Accumulator>(math, c, t.plane, t.row, t.col);
     Accumulator acc(math);
     constexpr bool promotes = requires { requires Atoms::promotes; };
     if constexpr (scaled) {

@@ -120,6 +120,14 @@ struct Finish {
     }
   };
 
+  /// Before the sum of a tile: what operator() will add to it is on its way, where the atoms bring it ahead.
+  template <class Accumulator, class Math, class Target>
+  KOKKOS_FORCEINLINE_FUNCTION void fetch(Math& math, Target const& target, Plane plane, std::int64_t row,
+                                         std::int64_t col) const {
+    if constexpr (!own_epilogue<Epilogue> &&
+                  requires { math.template fetch_added<Accumulator>(target, plane, row, col); })
+      if (beta != Compute(0)) math.template fetch_added<Accumulator>(target, plane, row, col);
+  }
   /// Stores a tile of Rows x Cols whose first element is (row, col) of C and which may hang over its edges.
   template <int Rows, int Cols, class Math, class Accumulator, class Target>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Target const& target, Plane plane,
@@ -133,6 +141,8 @@ struct Finish {
         math.store_finished(acc, target, plane, row, col, alpha, beta, Caller{*this, plane, 0, gathered});
         finish_gathering(gathered);
       } else {
+        if constexpr (requires { math.store_added(acc, target, plane, row, col, alpha, beta); })
+          if (math.store_added(acc, target, plane, row, col, alpha, beta)) return;
         math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{});
       }
     } else {
