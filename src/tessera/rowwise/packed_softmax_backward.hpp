@@ -21,7 +21,7 @@ struct JoinSoftmaxGradient {
   template <class Join>
   KOKKOS_FORCEINLINE_FUNCTION SoftmaxGradientPart operator()(SoftmaxGradientPart x, Join const& join) const {
     float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-    float const factor = exponential_below(x.top - reference_of(top));
+    float const factor = packed_exponential(x.top - reference_of(top));
     return {top, join(x.sum * factor, Add{}), join(log ? x.gradient : x.gradient * factor, Add{})};
   }
 };
@@ -76,7 +76,8 @@ struct PackedSoftmaxBackward {
     });
     own.gradient = Row::join(own.gradient, Add{});
     SoftmaxGradientPart const all = whole(own);
-    float const relative = Shape::warps > 1 && !from_output ? exponential_below(own.top - reference_of(all.top)) : 1.0f;
+    float const relative =
+        Shape::warps > 1 && !from_output ? packed_exponential(own.top - reference_of(all.top)) : 1.0f;
     SoftmaxSlope const slope(all, relative, scale, log);
     row.template store<T>(d_in, [&](auto k) {
       auto const dy = Row::Atoms::widened(gradient[k]);
@@ -89,7 +90,7 @@ struct PackedSoftmaxBackward {
     unroll<Row::parts>([&](auto k) {
       e[k] = Row::Atoms::widened(raw[k]);
       if (log)
-        for (int j = 0; j < e[k].size; ++j) e[k][j] = exponential_below(e[k][j]);
+        for (int j = 0; j < e[k].size; ++j) e[k][j] = packed_exponential(e[k][j]);
     });
   }
 
@@ -108,7 +109,7 @@ struct PackedSoftmaxBackward {
     float sum = 0;
     unroll<Row::parts>([&](auto k) {
       for (int j = 0; j < e[k].size; ++j) {
-        e[k][j] = exponential_below(e[k][j] - relative_to);
+        e[k][j] = packed_exponential(e[k][j] - relative_to);
         sum += e[k][j];
       }
     });

@@ -95,6 +95,8 @@ class StreamedRows {
     });
     row = copied_row = group;
     find_row();
+    copied_column = column;
+    copied_full = full;
     find_copied();
     TESSERA_ROLLED
     for (int i = 0; i < stream.ring; ++i) copy_next(slot(i));
@@ -302,8 +304,10 @@ class StreamedRows {
 
   KOKKOS_FORCEINLINE_FUNCTION void find_copied() {
     if (copied_row >= rows()) return;
-    copied_column = column_of(copied_row);
-    copied_full = full_slots(copied_column);
+    if constexpr (ragged) {
+      copied_column = column_of(copied_row);
+      copied_full = full_slots(copied_column);
+    }
     StreamedPlace const place{grid, copied_row};
     unroll<Operands>([&](auto which) {
       copied[which] = static_cast<T const*>(from[which].data) + place.offset(from[which]) + copied_column;
@@ -363,10 +367,10 @@ struct StreamUse {
 /// How long a launch takes, in times of a slot that is read and written by one of two teams on a multiprocessor. What
 /// was measured on an H200: a row costs a team more than a slot besides (what the teams find out together, a row's
 /// addresses), and a ragged one twice as much; a slot that is copied twice more than half of one; parameters that come
-/// from L2 a fifth of what is read; and a team that is alone gets along with a slot in 0.6 of the time.
+/// from L2 a third of what is read; and a team that is alone gets along with a slot in 0.7 of the time.
 template <class Rows>
 double streamed_cost(PackedGrid const& grid, RowStream const& stream, int beside, double column_bytes) {
-  double const a_row = Rows::ragged ? 2.2 : 1.2, twice = 0.7, alone = 0.6, parameters = 0.22;
+  double const a_row = Rows::ragged ? 2.2 : 1.2, twice = 0.7, alone = 0.7, parameters = 0.35;
   double const read = stream.keeps_columns ? 0 : column_bytes * Rows::width / Rows::operand_bytes;
   auto const rounds = static_cast<double>((grid.rows + stream.streams - 1) / stream.streams);
   return rounds * (a_row + stream.slots * (1 + parameters * read) + stream.twice * twice) * (beside == 1 ? alone : 1);
