@@ -367,10 +367,10 @@ struct StreamUse {
 /// How long a launch takes, in times of a slot that is read and written by one of two teams on a multiprocessor. What
 /// was measured on an H200: a row costs a team more than a slot besides (what the teams find out together, a row's
 /// addresses), and a ragged one twice as much; a slot that is copied twice more than half of one; parameters that come
-/// from L2 a third of what is read; and a team that is alone gets along with a slot in 0.7 of the time.
+/// from L2 a third of what is read; and a team that is alone gets along with a slot in two thirds of the time.
 template <class Rows>
 double streamed_cost(PackedGrid const& grid, RowStream const& stream, int beside, double column_bytes) {
-  double const a_row = Rows::ragged ? 2.2 : 1.2, twice = 0.7, alone = 0.7, parameters = 0.35;
+  double const a_row = Rows::ragged ? 2.2 : 1.2, twice = 0.7, alone = 0.66, parameters = 0.35;
   double const read = stream.keeps_columns ? 0 : column_bytes * Rows::width / Rows::operand_bytes;
   auto const rounds = static_cast<double>((grid.rows + stream.streams - 1) / stream.streams);
   return rounds * (a_row + stream.slots * (1 + parameters * read) + stream.twice * twice) * (beside == 1 ? alone : 1);
