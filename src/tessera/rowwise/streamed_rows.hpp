@@ -4,6 +4,9 @@
 #define TESSERA_ROWWISE_STREAMED_ROWS_HPP
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
 
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
