@@ -25,6 +25,8 @@ namespace tessera::detail {
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read; the others become 0
 ///     end_copies()                those since the last call are a group, which may be empty
 ///     wait_for_copies(n)          all groups of this thread have arrived but the newest n (or fewer)
+///     store_at_once(to, pack)     as store_pack() does with 16 bytes, for certain in one access: where rows begin
+///                                 anywhere a compiler may take packs apart although `to` is aligned
 ///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again
 ///                                 and takes no registers meanwhile
 ///     largest_magnitude(packs)    of all elements of an array of packs, as the bits of an fp32: a NaN is the largest

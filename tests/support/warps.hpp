@@ -257,6 +257,10 @@ struct WarpAtoms<test::Warps> {
     for (int j = 0; j < N; ++j) part[j] = j < count ? from[j] : T(0.0f);
     test::WarpScheduler::instance().copy(to, part);
   }
+  template <class T, int N>
+  static void store_at_once(T* to, Pack<T, N> const& x) {
+    store_pack<N>(to, x);
+  }
   static void end_copies() { test::WarpScheduler::instance().end_copies(); }
   static void wait_for_copies(int pending) { test::WarpScheduler::instance().wait_for_copies(pending); }
   template <class T, int N, int Packs>

@@ -297,6 +297,11 @@ __device__ __forceinline__ void copy_async_if(bool wanted, std::uint32_t to, voi
         "r"(to), "l"(from), "n"(Size)
         : "memory");
 }
+__device__ __forceinline__ void store_global(void* to, uint4 const& words) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {

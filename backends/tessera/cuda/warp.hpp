@@ -140,6 +140,12 @@ struct WarpAtoms<Kokkos::Cuda> {
 #endif
   }
 
+  template <class T, int N>
+  __device__ __forceinline__ static void store_at_once(T* to, Pack<T, N> const& x) {
+    static_assert(sizeof(x) == 16);
+    ptx::store_global(to, __builtin_bit_cast(uint4, x));
+  }
+
   template <class T, int N, int Packs>
   __device__ __forceinline__ static std::int32_t largest_magnitude(Pack<T, N> const (&x)[Packs]) {
     if constexpr (sizeof(T) == 2) {  // of two at a time, and one is widened

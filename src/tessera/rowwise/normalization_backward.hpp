@@ -173,7 +173,7 @@ void start_norm_backward(Exec const& exec, NormBackwardProblem problem) {
   parts = norm_backward_workers(exec, grid.tiles(), grid.columns);
   NormBackwardSums<Acc> const sums(problem, parts);
   if (parts > 0)
-    with_pair_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
+    with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
       using Shape = decltype(shape);
       using Space = KernelSpace<Exec>;
       auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };

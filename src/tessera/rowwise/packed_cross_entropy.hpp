@@ -33,17 +33,20 @@ struct CrossEntropyRows {
   LossTargets<float> targets;
   float smoothing, each;  // the part that is spread, and what of it a class gets
 
-  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(PackedRowPlace const& row) const {
+  template <class Place>
+  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(Place const& row) const {
     LossTarget<float> target = targets.read(row.offset(targets.place), row.offset(targets.d_loss));
     target.label = static_cast<int>(target.label);  // one register of it is kept
     return target;
   }
-  KOKKOS_FORCEINLINE_FUNCTION T logit(PackedRowPlace const& row, LossTarget<float> const& target) const {
+  template <class Place>
+  KOKKOS_FORCEINLINE_FUNCTION T logit(Place const& row, LossTarget<float> const& target) const {
     return target.counts() ? static_cast<T const*>(logits.data)[row.offset(logits) + target.label] : T(0.0f);
   }
   /// For one thread of a row.
-  KOKKOS_FORCEINLINE_FUNCTION void write_loss(PackedRowPlace const& row, LossTarget<float> const& target,
-                                              LossPart const& all, float log_of_sum, float logit) const {
+  template <class Place>
+  KOKKOS_FORCEINLINE_FUNCTION void write_loss(Place const& row, LossTarget<float> const& target, LossPart const& all,
+                                              float log_of_sum, float logit) const {
     float const whole = reference_of(all.top) + log_of_sum;
     if (log_sum.present()) row.template value<float>(log_sum) = whole;
     if (loss.present()) row.template value<float>(loss) = loss_of(target, whole, logit, all.total, smoothing, each);
@@ -159,38 +162,57 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     T logit_of_next = this->logit(rows.place(0), next);
     Question after_next;
     if (rows.is_row(1)) after_next = asked(rows.place(1));
-    for (; rows.there_is_a_row(); rows.go_on()) {
-      LossTarget<float> const target = next;
-      T const logit_bits = logit_of_next;
-      next = resolved(after_next, share);
-      if (rows.is_row(1)) logit_of_next = this->logit(rows.place(1), next);
-      if (rows.is_row(2)) after_next = asked(rows.place(2));
-      LossPart part;
-      rows.arriving(writes, [&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
-        add(part, raw[0], exponential, [&](auto k, int j) { return has(k) && rows.has_element(first(k), j); });
-      });
-      part = rows.template merged<StreamedCrossEntropy>(part, [&](LossPart x, auto const& join) {
-        float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-        return LossPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{}), join(x.total, Add{})};
-      });
-      auto const logit = static_cast<float>(logit_bits);
-      if (rows.is_first_lane()) this->write_loss(rows.place(), target, part, Kokkos::log(part.sum), logit);
-      if (!writes) continue;
-      LossSlope const slope(target, part, this->smoothing, this->each);
-      float const relative_to = reference_of(part.top);
-      T* const to = rows.data(this->d_logits);
-      rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
-        unroll<Rows::batch>([&](auto k) {
-          typename Rows::Values x = Rows::Atoms::widened(raw[0][k]);
-          for (int j = 0; j < width; ++j) x[j] = exponential(x[j], relative_to);
-          slope(x);
-          if (has(k)) rows.store(to, first(k), Rows::Atoms::template narrowed<T>(x));
+    rows.template each_row<StreamedCrossEntropy>(
+        [&] {
+          LossPart part;
+          rows.arriving(writes, [&](auto const& packs) { add(part, rows, packs, exponential); });
+          return part;
+        },
+        [&](LossPart x, auto const& join, int) {
+          float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+          float const sum = join(x.sum * exponential(x.top, reference_of(top)), Add{});
+          return LossPart{top, sum, this->smoothing != 0 ? join(x.total, Add{}) : 0.0f};
+        },
+        [&](LossPart const& all) {
+          LossTarget<float> const target = next;
+          auto const logit = static_cast<float>(logit_of_next);
+          next = resolved(after_next, share);
+          if (rows.is_row(1)) logit_of_next = this->logit(rows.place(1), next);
+          if (rows.is_row(2)) after_next = asked(rows.place(2));
+          if (rows.is_first_lane()) this->write_loss(rows.place(), target, all, Kokkos::log(all.sum), logit);
+          if (writes && target.counts())
+            write_slopes(rows, all, target, logit, exponential);
+          else if (writes)
+            write_zeros(rows);
         });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void write_slopes(Rows& rows, LossPart const& all, LossTarget<float> const& target,
+                                                float logit, RelativeExponential const& exponential) const {
+    LossSlope const slope(target, all, this->smoothing, this->each);
+    float const relative_to = reference_of(all.top);
+    T* const to = rows.data(this->d_logits);
+    rows.again([&](auto const& packs) {
+      unroll<Rows::batch>([&](auto k) {
+        typename Rows::Values x = Rows::Atoms::widened(packs.raw[0][k]);
+        for (int j = 0; j < width; ++j) x[j] = exponential(x[j], relative_to) * slope.factor - slope.less;
+        rows.store(to, packs, k, Rows::Atoms::template narrowed<T>(x));
       });
-      if (target.counts() && rows.has_column(target.label))
-        (&rows.place().template value<T>(this->d_logits))[target.label] =
-            T(slope.of_label(exponential(logit, relative_to)));
-    }
+      rows.store_ends(to, packs);
+    });
+    if (rows.has_column(target.label))
+      (&rows.place().template value<T>(this->d_logits))[target.label] =
+          T(slope.of_label(exponential(logit, relative_to)));
+  }
+  /// The gradient of a row that does not count.
+  KOKKOS_FORCEINLINE_FUNCTION void write_zeros(Rows& rows) const {
+    T* const to = rows.data(this->d_logits);
+    rows.again([&](auto const& packs) {
+      typename Rows::Raw zero;
+      for (int j = 0; j < width; ++j) zero[j] = T(0.0f);
+      unroll<Rows::batch>([&](auto k) { rows.store(to, packs, k, zero); });
+      rows.store_ends(to, packs);
+    });
   }
 
   /// What has been asked for of a row.
@@ -198,7 +220,7 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     Labels::Bits label = {};
     float slope = 0;
   };
-  KOKKOS_FORCEINLINE_FUNCTION Question asked(PackedRowPlace const& row) const {
+  KOKKOS_FORCEINLINE_FUNCTION Question asked(StreamedPlace const& row) const {
     return {this->targets.labels.bits(row.offset(this->targets.place)),
             this->targets.slope(row.offset(this->targets.d_loss))};
   }
@@ -208,21 +230,21 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     return target;
   }
 
-  template <class Has>
-  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, typename Rows::Raw const (&raw)[Rows::batch],
-                                       RelativeExponential const& exponential, Has const& has) const {
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, Rows const& rows, Packs const& packs,
+                                       RelativeExponential const& exponential) const {
     typename Rows::Values x[Rows::batch];
     float top = part.top, sum = 0;
     unroll<Rows::batch>([&](auto k) {
-      x[k] = Rows::Atoms::widened(raw[k]);
+      x[k] = Rows::Atoms::widened(packs.raw[0][k]);
       top = larger(top, largest(x[k]));
     });
-    float const relative_to = reference_of(top);
     if (this->smoothing != 0)
       unroll<Rows::batch>([&](auto k) {
         for (int j = 0; j < width; ++j)
-          if (has(k, j)) part.total += x[k][j];
+          if (rows.has_element(packs, k, j)) part.total += x[k][j];
       });
+    float const relative_to = reference_of(top);
     unroll<Rows::batch>([&](auto k) {
       for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], relative_to);
       sum += sum_of(x[k]);
@@ -261,11 +283,13 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
       auto const start = [&](auto shape) {
         using Shape = LossShape<T, decltype(shape)>;
         launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
+        started = true;
       };
       if (!fits_a_team(rows))
         with_row_kind(rows, [&](auto ragged) {
           using Kernel = StreamedCrossEntropy<Space, T, decltype(ragged)::value>;
-          launch_streamed<typename Kernel::Rows>(label, exec, Kernel(common), {.writes = problem.d_logits.present()});
+          started = launch_streamed<typename Kernel::Rows>(label, exec, Kernel(common),
+                                                           {.writes = problem.d_logits.present()});
         });
       else if (rows.ragged)
         with_ragged_shape(rows.packs, start);
@@ -273,7 +297,6 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
         start(PairShape<8, 256>{});
       else
         with_longer_packed_shape(rows.packs, start);
-      started = true;
     });
   }
   return started;

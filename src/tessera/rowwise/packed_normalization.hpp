@@ -14,7 +14,8 @@ namespace tessera::detail {
 /// A pack of a parameter of the columns, of T or fp32, from column `at` on.
 template <class Atoms, class T, int Width>
 KOKKOS_FORCEINLINE_FUNCTION Pack<float, Width> load_parameter(Operand const& from, std::int64_t at) {
-  if (from.type == scalar_of<T>) return Atoms::widened(load_pack<Width>(static_cast<T const*>(from.data) + at));
+  if constexpr (!std::is_same_v<T, float>)
+    if (from.type == scalar_of<T>) return Atoms::widened(load_pack<Width>(static_cast<T const*>(from.data) + at));
   return load_pack<Width>(static_cast<float const*>(from.data) + at);
 }
 /// x = x weight + bias, either of which may be missing. With `Together`, for which it takes registers, both are on
@@ -261,38 +262,16 @@ struct StreamedNorm {
 
   KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
     Parameters const parameters = kept(rows);
-    for (; rows.there_is_a_row(); rows.go_on()) {
-      SampleMoments const all = moments(rows);
-      float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
-      if (rows.is_first_lane()) {
-        if (mean.present()) rows.place().template value<float>(mean) = center;
-        if (rstd.present()) rows.place().template value<float>(rstd) = factor;
-      }
-      PackedOutputs<T>::visit(out.type, [&](auto tag) {
-        using To = typename decltype(tag)::type;
-        To* const to = rows.template data<To>(out);
-        rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
-          constexpr int together = 2;  // packs whose parameters are read before the first is waited for
-          static_assert(Rows::batch % together == 0);
-          unroll<Rows::batch / together>([&](auto part) {
-            Values slopes[together], offsets[together];
-            unroll<together>([&](auto i) {
-              int const k = part * together + i;
-              for (int j = 0; j < width; ++j) slopes[i][j] = 1, offsets[i][j] = 0;
-              if (!has(k)) return;
-              if (weight.present()) slopes[i] = load_parameter<Atoms, T, width>(parameters.weight, first(k));
-              if (bias.present()) offsets[i] = load_parameter<Atoms, T, width>(parameters.bias, first(k));
-            });
-            unroll<together>([&](auto i) {
-              constexpr int k = decltype(part)::value * together + decltype(i)::value;
-              Values x = values(raw, Constant<k>{});
-              for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor * slopes[i][j] + offsets[i][j];
-              if (has(k)) store_pack<width>(to + first(k), Atoms::template narrowed<To>(x));
-            });
-          });
-        });
-      });
-    }
+    rows.template each_row<StreamedNorm>(
+        [&] { return moments(rows); },
+        [&](SampleMoments x, auto const& join, int elements) {
+          if (!centered) return SampleMoments{0, 0, join(x.squares, Add{})};
+          auto const count = static_cast<float>(elements);
+          float const center = join(x.count * x.mean, Add{}) * (elements > 0 ? 1 / count : 0.0f),
+                      difference = x.mean - center;
+          return SampleMoments{count, center, join(x.squares + x.count * difference * difference, Add{})};
+        },
+        [&](SampleMoments const& all) { write_row(rows, parameters, all); });
   }
 
   /// Where this thread reads the parameters, from its first column on.
@@ -307,7 +286,7 @@ struct StreamedNorm {
       if (!a.present()) return;
       TypeList<T, float>::visit(a.type, [&](auto tag) {
         using Parameter = typename decltype(tag)::type;
-        auto const* const from = static_cast<Parameter const*>(a.data) + rows.column();
+        auto const* const from = static_cast<Parameter const*>(a.data) + rows.first_column();
         a.data = from;
         if (!stream.keeps_columns) return;
         auto* const to = reinterpret_cast<Parameter*>(rows.columns_room(before, sizeof(Parameter)));
@@ -321,56 +300,107 @@ struct StreamedNorm {
     return own;
   }
 
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows& rows, Parameters const& parameters, SampleMoments const& all) const {
+    float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
+    if (rows.is_first_lane()) {
+      if (mean.present()) rows.place().template value<float>(mean) = center;
+      if (rstd.present()) rows.place().template value<float>(rstd) = factor;
+    }
+    auto const is_own = [](Operand const& a) { return a.present() && a.type == scalar_of<T>; };
+    bool const own = is_own(weight) && (is_own(bias) || !bias.present());
+    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+      using To = typename decltype(tag)::type;
+      To* const to = rows.template data<To>(out);
+      rows.again([&](auto const& packs) {
+        auto const write = [&](auto const& scale) {
+          unroll<Rows::batch>([&](auto k) {
+            Values x = values(packs, k);
+            for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor;
+            scale(k, x);
+            rows.store(to, packs, k, Atoms::template narrowed<To>(x));
+          });
+        };
+        if (own && bias.present())
+          scaled<true>(parameters, packs, write);
+        else if (own)
+          scaled<false>(parameters, packs, write);
+        else
+          write([&](auto k, Values& x) {
+            if (packs.has(k))
+              scale_pack<Atoms, T, false>(parameters.weight, parameters.bias, packs.first + k * Rows::step, x);
+          });
+      });
+    });
+  }
+  /// With parameters of T, all of which are read before the first is waited for: there is no question among them.
+  template <bool Biased, class Packs, class Write>
+  KOKKOS_FORCEINLINE_FUNCTION void scaled(Parameters const& parameters, Packs const& packs, Write const& write) const {
+    Raw slopes[Rows::batch], offsets[Rows::batch];
+    unroll<Rows::batch>([&](auto k) {
+      int const at = packs.has(k) ? packs.first + k * Rows::step : packs.first;
+      slopes[k] = load_pack<width>(static_cast<T const*>(parameters.weight.data) + at);
+      if constexpr (Biased) offsets[k] = load_pack<width>(static_cast<T const*>(parameters.bias.data) + at);
+    });
+    write([&](auto k, Values& x) {
+      Values const slope = Atoms::widened(slopes[k]);
+      if constexpr (Biased) {
+        Values const offset = Atoms::widened(offsets[k]);
+        for (int j = 0; j < width; ++j) x[j] = x[j] * slope[j] + offset[j];
+      } else {
+        for (int j = 0; j < width; ++j) x[j] *= slope[j];
+      }
+    });
+  }
+
   /// What is normalised: a sum that is kept is rounded.
-  template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION Values values(typename Rows::Slot const& raw, K k) const {
-    Values x = Rows::Atoms::widened(raw[0][k]);
+  template <class Packs, class K>
+  KOKKOS_FORCEINLINE_FUNCTION Values values(Packs const& packs, K k) const {
+    Values x = Atoms::widened(packs.raw[0][k]);
     if constexpr (Operands == 2) {
-      Values const added = Rows::Atoms::widened(raw[1][k]);
+      Values const added = Atoms::widened(packs.raw[1][k]);
       for (int j = 0; j < width; ++j) x[j] += added[j];
-      if (sum.present()) x = Rows::Atoms::widened(Rows::Atoms::template narrowed<T>(x));
+      if (sum.present()) x = Atoms::widened(Atoms::template narrowed<T>(x));
     }
     return x;
   }
 
-  /// Of the whole row; writes the sum with the residual.
+  /// Of this thread's part of a row; writes the sum with the residual.
   KOKKOS_FORCEINLINE_FUNCTION SampleMoments moments(Rows& rows) const {
     SampleMoments all;
     T* const kept = sum.present() ? rows.data(sum) : nullptr;
-    rows.arriving(true, [&](typename Rows::Slot const& slot, auto const& first, auto const& has) {
+    rows.arriving(true, [&](auto const& packs) {
       Values x[Rows::batch];
-      float count = 0;
       unroll<Rows::batch>([&](auto k) {
-        x[k] = values(slot, k);
-        if (!has(k)) return;
-        count += width;
-        if (Operands == 2 && kept != nullptr)
-          store_pack<width>(kept + first(k), Rows::Atoms::template narrowed<T>(x[k]));
+        x[k] = values(packs, k);
+        if (Operands == 2 && kept != nullptr) rows.store(kept, packs, k, Atoms::template narrowed<T>(x[k]));
       });
-      if (count > 0) include(all, x, count, has);
+      if (centered)
+        include(all, x, packs);
+      else
+        unroll<Rows::batch>([&](auto k) {
+          for (int j = 0; j < width; ++j) all.squares += x[k][j] * x[k][j];
+        });
     });
-    return rows.template merged<StreamedNorm>(all, [](SampleMoments x, auto const& join) {
-      float const count = join(x.count, Add{});
-      float const center = count > 0 ? join(x.count * x.mean, Add{}) / count : 0.0f;
-      float const difference = x.count > 0 ? x.mean - center : 0.0f;
-      return SampleMoments{count, center, join(x.squares + x.count * difference * difference, Add{})};
-    });
+    return all;
   }
 
-  template <class Has>
-  KOKKOS_FORCEINLINE_FUNCTION void include(SampleMoments& all, Values const (&x)[Rows::batch], float count,
-                                           Has const& has) const {
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void include(SampleMoments& all, Values const (&x)[Rows::batch],
+                                           Packs const& packs) const {
+    auto const count = static_cast<float>(packs.count * width);
     float center = 0, squares = 0;
-    if (centered) {
-      unroll<Rows::batch>([&](auto k) {
-        for (int j = 0; j < width; ++j) center += x[k][j];
-      });
-      center /= count;
-    }
+    unroll<Rows::batch>([&](auto k) { center += sum_of(x[k]); });
+    center /= count;
     unroll<Rows::batch>([&](auto k) {
-      if (!has(k)) return;
-      for (int j = 0; j < width; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
+      for (int j = 0; j < width; ++j) {
+        float const difference = packs.has(k) ? x[k][j] - center : 0.0f;
+        squares += difference * difference;
+      }
     });
+    if (all.count == 0) {
+      all = {count, center, squares};
+      return;
+    }
     float const both = all.count + count, difference = center - all.mean, part = count / both;
     all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
   }

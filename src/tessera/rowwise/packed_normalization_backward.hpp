@@ -104,7 +104,6 @@ struct PackedNormBackward {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     if constexpr (shared) Atoms::template begin_sharing_among_teams<PackedNormBackward>(together);
-    if constexpr (shared) Atoms::template begin_sharing_among_teams<PackedNormBackward>(together);
     wait_for_kernels_before<Exec>();
     auto* const room =
         static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(sizeof(Raw) * stages * stage_packs(), 16));

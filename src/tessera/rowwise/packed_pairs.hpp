@@ -9,8 +9,8 @@ namespace tessera::detail {
 
 /// A PackedShape for kernels that keep a second operand of the row beside the values of the first: as many bytes of a
 /// thread are on their way with half the packs.
-template <int Lanes, int Threads, int Singles = 0>
-struct PairShape : PackedShape<Lanes, Threads, 2, Singles> {
+template <int Lanes, int Threads, int Singles = 0, int Packs = 2>
+struct PairShape : PackedShape<Lanes, Threads, Packs, Singles> {
   static constexpr int registers = 64;
 };
 
@@ -32,8 +32,9 @@ void with_ragged_pair_shape(std::int64_t packs, F const& f) {
   else
     f(PairShape<512, 512, 1>{});
 }
-/// The same for rows of any kind, if they fit a team.
-template <class F>
+/// The same for rows of T of any kind, if they fit a team. Of 32-bit elements registers hold more packs: two teams then
+/// have room where one of 1024 threads would wait alone.
+template <class T, class F>
 void with_pair_shape(PackedGrid const& rows, F const& f) {
   std::int64_t const packs = rows.packs;
   if (rows.ragged)
@@ -52,6 +53,8 @@ void with_pair_shape(PackedGrid const& rows, F const& f) {
     f(PairShape<256, 256>{});
   else if (packs <= 1024)
     f(PairShape<512, 512>{});
+  else if constexpr (sizeof(T) == 4)
+    f(PairShape<512, 512, 0, 4>{});
   else
     f(PairShape<1024, 1024>{});
 }

@@ -37,6 +37,20 @@ struct PackedShape {
   static constexpr int registers = (Packs < 4 ? 40 : 64) + (Singles > 0 ? 8 : 0);  // of a thread
 };
 
+/// Of a pack, in as few steps that wait for each other as it takes.
+template <int N>
+KOKKOS_FORCEINLINE_FUNCTION float largest(Pack<float, N> x) {
+  for (int half = N / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) x[j] = larger(x[j], x[j + half]);
+  return x[0];
+}
+template <int N>
+KOKKOS_FORCEINLINE_FUNCTION float sum_of(Pack<float, N> x) {
+  for (int half = N / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) x[j] += x[j + half];
+  return x[0];
+}
+
 /// How many elements behind the beginning of a pack rows begin: `first` and so many more a matrix or row, in whole
 /// packs more or less.
 struct PackPhase {
@@ -75,14 +89,10 @@ struct PackedRowPlace {
   std::int64_t outer = 0, inner = 0, row = 0;
 
   PackedRowPlace() = default;
-  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, std::int64_t all) : row(all) {
-    if (grid.flat) return;
-    bool const small = grid.rows <= std::numeric_limits<std::int32_t>::max();
-    std::int64_t const matrix = grid.matrix_rows.quotient(all, small);
-    outer = grid.inner.quotient(matrix, small);
-    inner = matrix - outer * grid.inner.by;
-    row -= matrix * grid.matrix_rows.by;
-  }
+  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, std::int64_t all)
+      : PackedRowPlace(grid, all, grid.rows <= std::numeric_limits<std::int32_t>::max()) {}
+  /// Of fewer than 2^31 rows.
+  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, int all) : PackedRowPlace(grid, all, true) {}
   /// Of the row's first element, or of the row's value in an operand that has one a row.
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
     return outer * a.outer + inner * a.inner + row * a.row;
@@ -97,6 +107,15 @@ struct PackedRowPlace {
   template <class Value>
   KOKKOS_FORCEINLINE_FUNCTION Value& value(Operand const& a) const {
     return static_cast<Value*>(const_cast<void*>(a.data))[offset(a)];
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, std::int64_t all, bool small) : row(all) {
+    if (grid.flat) return;
+    std::int64_t const matrix = grid.matrix_rows.quotient(all, small);
+    outer = grid.inner.quotient(matrix, small);
+    inner = matrix - outer * grid.inner.by;
+    row -= matrix * grid.matrix_rows.by;
   }
 };
 

@@ -24,20 +24,6 @@ KOKKOS_FORCEINLINE_FUNCTION float exponential_below(float x) {
   KOKKOS_IF_ON_DEVICE((return exp2_approximate(x * 1.44269504088896341f);))
 }
 
-/// Of a pack, in as few steps that wait for each other as it takes.
-template <int N>
-KOKKOS_FORCEINLINE_FUNCTION float largest(Pack<float, N> x) {
-  for (int half = N / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) x[j] = larger(x[j], x[j + half]);
-  return x[0];
-}
-template <int N>
-KOKKOS_FORCEINLINE_FUNCTION float sum_of(Pack<float, N> x) {
-  for (int half = N / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) x[j] += x[j + half];
-  return x[0];
-}
-
 /// e^(s x) relative to e^(s top), 0 below 2^-126.
 struct RelativeExponential {
   float factor;   // log2(e) |s|
@@ -170,31 +156,27 @@ struct StreamedSoftmax {
     Rows::template begin<StreamedSoftmax>(stream);
     wait_for_kernels_before<Exec>();
     RelativeExponential const exponential(scale);
-    for (Rows rows(team, grid, stream, {in}, {rest}); rows.there_is_a_row(); rows.go_on()) {
-      SoftmaxPart part;
-      rows.arriving(true,
-                    [&](typename Rows::Slot const& raw, auto const&, auto const&) { add(part, raw[0], exponential); });
-      part = rows.template merged<StreamedSoftmax>(part, [&](SoftmaxPart x, auto const& join) {
-        float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-        return SoftmaxPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{})};
-      });
-      float const to = reference_of(part.top);
-      if (log) {
-        float const size = scale < 0 ? -scale : scale, denominator = part.sum == 0 ? 0.0f : Kokkos::log(part.sum);
-        write(rows, exponential, [&](float x) { return (x - to) * size - denominator; });
-      } else {
-        float const factor = part.sum == 0 ? 0.0f : 1.0f / part.sum;
-        write(rows, exponential, [&](float x) { return exponential(x, to) * factor; });
-      }
-    }
+    Rows rows(team, grid, stream, {in}, {rest});
+    rows.template each_row<StreamedSoftmax>(
+        [&] {
+          SoftmaxPart part;
+          rows.arriving(true, [&](auto const& packs) { add(part, packs, exponential); });
+          return part;
+        },
+        [&](SoftmaxPart x, auto const& join, int) {
+          float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+          return SoftmaxPart{top, join(x.sum * exponential(x.top, reference_of(top)), Add{})};
+        },
+        [&](SoftmaxPart const& all) { write_row(rows, all, exponential); });
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxPart& part, typename Rows::Raw const (&raw)[Rows::batch],
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxPart& part, Packs const& packs,
                                        RelativeExponential const& exponential) const {
     Values x[Rows::batch];
     float top = part.top, sum = 0;
     unroll<Rows::batch>([&](auto k) {
-      x[k] = Rows::Atoms::widened(raw[k]);
+      x[k] = Rows::Atoms::widened(packs.raw[0][k]);
       exponential.turn(x[k]);
       top = larger(top, largest(x[k]));
     });
@@ -206,18 +188,31 @@ struct StreamedSoftmax {
     part = {top, part.sum * exponential(part.top, to) + sum};
   }
 
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows& rows, SoftmaxPart const& all,
+                                             RelativeExponential const& exponential) const {
+    float const to = reference_of(all.top);
+    if (log) {
+      float const size = scale < 0 ? -scale : scale, denominator = all.sum == 0 ? 0.0f : Kokkos::log(all.sum);
+      write(rows, exponential, [&](float x) { return (x - to) * size - denominator; });
+    } else {
+      float const factor = all.sum == 0 ? 0.0f : 1.0f / all.sum;
+      write(rows, exponential, [&](float x) { return exponential(x, to) * factor; });
+    }
+  }
+
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void write(Rows& rows, RelativeExponential const& exponential, F const& f) const {
     std::conditional_t<Ragged, TypeList<T>, PackedOutputs<T>>::visit(out.type, [&](auto tag) {
       using To = typename decltype(tag)::type;
       To* const to = rows.template data<To>(out);
-      rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
+      rows.again([&](auto const& packs) {
         unroll<Rows::batch>([&](auto k) {
-          Values x = Rows::Atoms::widened(raw[0][k]);
+          Values x = Rows::Atoms::widened(packs.raw[0][k]);
           exponential.turn(x);
           for (int j = 0; j < width; ++j) x[j] = f(x[j]);
-          if (has(k)) rows.store(to, first(k), Rows::Atoms::template narrowed<To>(x));
+          rows.store(to, packs, k, Rows::Atoms::template narrowed<To>(x));
         });
+        rows.store_ends(to, packs);
       });
     });
   }
@@ -244,15 +239,16 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       if (!fits_a_team(rows))
         with_row_kind(rows, [&](auto ragged) {
           using Kernel = StreamedSoftmax<Space, T, decltype(ragged)::value>;
-          launch_streamed<typename Kernel::Rows>(problem.label, exec, Kernel{rows, out, in, scale, problem.log, rest});
+          started = launch_streamed<typename Kernel::Rows>(problem.label, exec,
+                                                           Kernel{rows, out, in, scale, problem.log, rest});
         });
       else
         with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
                                PackedSoftmax<Space, T, Shape>{rows, out, in, scale, problem.log, rest});
+          started = true;
         });
-      started = true;
     });
   }
   return started;

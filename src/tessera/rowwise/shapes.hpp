@@ -18,28 +18,29 @@ namespace tessera::detail {
 /// one costs is little beside the work on it.
 using HostShape = Shape<32, Worker::thread, false, 1, 256>;
 
-/// Calls f(Shape{}) with the shape for rows of n elements. Lanes hold 32 numbers at most: with the temporaries of a
-/// kernel that stays within the 128 registers a thread has at 512 threads.
+/// Calls f(Shape{}) with the shape for rows of n elements. Elsewhere such rows are those that the kernels for packed
+/// ones leave: of mixed types, of fp64, with any strides. Every way to load an element is unrolled in every pass, so a
+/// lane has few of them: 32 instead of 8 took the compiler ten times as long.
 template <class Exec, class Acc, class F>
 void with_row_shape(std::int64_t n, F const& f) {
   if constexpr (Machine<Exec>::lanes == 1) {
     f(HostShape{});
   } else if constexpr (std::is_same_v<Acc, double>) {
-    if (n <= 512)
-      f(Shape<128, Worker::thread, true, 4, 4>{});
+    if (n <= 128)
+      f(Shape<128, Worker::thread, true, 1, 4>{});
+    else if (n <= 512)
+      f(Shape<128, Worker::team, true, 1, 4>{});
     else
-      f(Shape<512, Worker::team, false, 2, 4>{});
+      f(Shape<512, Worker::team, false, 1, 4>{});
   } else {
     if (n <= 256)
       f(Shape<128, Worker::thread, true, 1, 8>{});
     else if (n <= 1024)
-      f(Shape<128, Worker::thread, true, 4, 8>{});
+      f(Shape<128, Worker::team, true, 1, 8>{});
     else if (n <= 4096)
-      f(Shape<256, Worker::team, true, 2, 8>{});
-    else if (n <= 16384)
-      f(Shape<512, Worker::team, true, 4, 8>{});
+      f(Shape<512, Worker::team, true, 1, 8>{});
     else
-      f(Shape<512, Worker::team, false, 4, 8>{});
+      f(Shape<512, Worker::team, false, 1, 8>{});
   }
 }
 

@@ -80,7 +80,7 @@ void start_softmax_backward(Exec const& exec, SoftmaxBackwardProblem problem) {
   collapse(problem.in, problem.d_in, problem.d_out);
   TileGrid const grid = row_grid(problem.in);
   if (std::is_same_v<Acc, float> && start_packed_softmax_backward(exec, problem, grid)) return;
-  with_pair_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
+  with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
     launch_tiles<Shape>(problem.label, exec, grid,

@@ -27,35 +27,50 @@ struct StreamedSoftmaxBackward {
     Rows::template begin<StreamedSoftmaxBackward>(stream);
     wait_for_kernels_before<Exec>();
     RelativeExponential const exponential(scale);
-    for (Rows rows(team, grid, stream, {in, d_out}, {rest, T(0.0f)}); rows.there_is_a_row(); rows.go_on()) {
-      SoftmaxGradientPart part{};
-      if (from_output) part = {0, 1, 0};
-      rows.arriving(true, [&](typename Rows::Slot const& raw, auto const&, auto const&) {
-        if (from_output)
-          add_given(part, raw);
-        else
-          add(part, raw, exponential);
-      });
-      part = whole(rows, part, exponential);
-      SoftmaxSlope const slope(part, 1.0f, scale, log);
-      float const to = reference_of(part.top);
-      T* const out = rows.data(d_in);
-      rows.again([&](typename Rows::Slot const& raw, auto const& first, auto const& has) {
-        unroll<Rows::batch>([&](auto k) {
-          Values x = Rows::Atoms::widened(raw[0][k]);
-          Values const dy = Rows::Atoms::widened(raw[1][k]);
-          weigh(x, to, exponential);
-          if (log)
-            for (int j = 0; j < width; ++j) x[j] = slope.factor * (dy[j] - x[j] * slope.offset);
-          else
-            for (int j = 0; j < width; ++j) x[j] = slope.factor * x[j] * (dy[j] - slope.offset);
-          if (has(k)) rows.store(out, first(k), Rows::Atoms::template narrowed<T>(x));
-        });
-      });
-    }
+    Rows rows(team, grid, stream, {in, d_out}, {rest, T(0.0f)});
+    rows.template each_row<StreamedSoftmaxBackward>(
+        [&] {
+          SoftmaxGradientPart part{};
+          if (from_output) part = {0, 1, 0};
+          rows.arriving(true, [&](auto const& packs) {
+            if (from_output)
+              add_given(part, packs);
+            else
+              add(part, packs, exponential);
+          });
+          return part;
+        },
+        [&](SoftmaxGradientPart x, auto const& join, int) {
+          if (from_output) return SoftmaxGradientPart{0, 1, join(x.gradient, Add{})};
+          float const top = join(x.top, [](float a, float b) { return larger(a, b); });
+          float const factor = exponential(x.top, reference_of(top));
+          return SoftmaxGradientPart{top, join(x.sum * factor, Add{}),
+                                     join(log ? x.gradient : x.gradient * factor, Add{})};
+        },
+        [&](SoftmaxGradientPart const& all) { write_row(rows, all, exponential); });
   }
 
  private:
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows& rows, SoftmaxGradientPart const& all,
+                                             RelativeExponential const& exponential) const {
+    SoftmaxSlope const slope(all, 1.0f, scale, log);
+    float const to = reference_of(all.top);
+    T* const out = rows.data(d_in);
+    rows.again([&](auto const& packs) {
+      unroll<Rows::batch>([&](auto k) {
+        Values x = Rows::Atoms::widened(packs.raw[0][k]);
+        Values const dy = Rows::Atoms::widened(packs.raw[1][k]);
+        weigh(x, to, exponential);
+        if (log)
+          for (int j = 0; j < width; ++j) x[j] = slope.factor * (dy[j] - x[j] * slope.offset);
+        else
+          for (int j = 0; j < width; ++j) x[j] = slope.factor * x[j] * (dy[j] - slope.offset);
+        rows.store(out, packs, k, Rows::Atoms::template narrowed<T>(x));
+      });
+      rows.store_ends(out, packs);
+    });
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Values& x, float to, RelativeExponential const& exponential) const {
     if (!from_output) {
       exponential.turn(x);
@@ -65,19 +80,21 @@ struct StreamedSoftmaxBackward {
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void add_given(SoftmaxGradientPart& part, typename Rows::Slot const& raw) const {
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add_given(SoftmaxGradientPart& part, Packs const& packs) const {
     unroll<Rows::batch>([&](auto k) {
-      Values const x = Rows::Atoms::widened(raw[0][k]), dy = Rows::Atoms::widened(raw[1][k]);
+      Values const x = Rows::Atoms::widened(packs.raw[0][k]), dy = Rows::Atoms::widened(packs.raw[1][k]);
       for (int j = 0; j < width; ++j) part.gradient += log ? dy[j] : x[j] * dy[j];
     });
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxGradientPart& part, typename Rows::Slot const& raw,
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxGradientPart& part, Packs const& packs,
                                        RelativeExponential const& exponential) const {
     Values x[Rows::batch];
     float top = part.top, sum = 0, gradient = 0;
     unroll<Rows::batch>([&](auto k) {
-      x[k] = Rows::Atoms::widened(raw[0][k]);
+      x[k] = Rows::Atoms::widened(packs.raw[0][k]);
       exponential.turn(x[k]);
       top = larger(top, largest(x[k]));
     });
@@ -85,22 +102,12 @@ struct StreamedSoftmaxBackward {
     unroll<Rows::batch>([&](auto k) {
       for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], to);
       sum += sum_of(x[k]);
-      Values dy = Rows::Atoms::widened(raw[1][k]);
+      Values dy = Rows::Atoms::widened(packs.raw[1][k]);
       if (!log)
         for (int j = 0; j < width; ++j) dy[j] *= x[k][j];
       gradient += sum_of(dy);
     });
     part = {top, part.sum * factor + sum, (log ? part.gradient : part.gradient * factor) + gradient};
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION SoftmaxGradientPart whole(Rows const& rows, SoftmaxGradientPart const& part,
-                                                        RelativeExponential const& exponential) const {
-    return rows.template merged<StreamedSoftmaxBackward>(part, [&](SoftmaxGradientPart x, auto const& join) {
-      if (from_output) return SoftmaxGradientPart{0, 1, join(x.gradient, Add{})};
-      float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-      float const factor = exponential(x.top, reference_of(top));
-      return SoftmaxGradientPart{top, join(x.sum * factor, Add{}), join(log ? x.gradient : x.gradient * factor, Add{})};
-    });
   }
 };
 
@@ -127,19 +134,19 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
                                                               : HUGE_VALF);
       using Space = KernelSpace<Exec>;
       if (fits_a_team(rows))
-        with_pair_shape(rows, [&](auto shape) {
+        with_pair_shape<T>(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
                                PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, problem.log,
                                                                       problem.from_output, rest});
+          started = true;
         });
       else
         with_row_kind(rows, [&](auto ragged) {
           using Kernel = StreamedSoftmaxBackward<Space, T, decltype(ragged)::value>;
-          launch_streamed<typename Kernel::Rows>(
+          started = launch_streamed<typename Kernel::Rows>(
               problem.label, exec, Kernel{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
         });
-      started = true;
     });
   }
   return started;

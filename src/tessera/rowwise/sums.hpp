@@ -13,30 +13,6 @@
 // For kernels that have two portions of a row at hand.
 namespace tessera::detail {
 
-/// Calls f(Shape{}) with the shape for rows of n elements: lanes hold half as many as those of with_row_shape.
-template <class Exec, class Acc, class F>
-void with_pair_row_shape(std::int64_t n, F const& f) {
-  if constexpr (Machine<Exec>::lanes == 1) {
-    f(HostShape{});
-  } else if constexpr (std::is_same_v<Acc, double>) {
-    if (n <= 256)
-      f(Shape<128, Worker::thread, true, 2, 4>{});
-    else
-      f(Shape<512, Worker::team, false, 1, 4>{});
-  } else {
-    if (n <= 256)
-      f(Shape<128, Worker::thread, true, 1, 8>{});
-    else if (n <= 512)
-      f(Shape<128, Worker::thread, true, 2, 8>{});
-    else if (n <= 4096)
-      f(Shape<256, Worker::team, true, 2, 8>{});
-    else if (n <= 8192)
-      f(Shape<512, Worker::team, true, 2, 8>{});
-    else
-      f(Shape<512, Worker::team, false, 2, 8>{});
-  }
-}
-
 template <class Acc>
 struct TwoSums {
   Acc first, second;
