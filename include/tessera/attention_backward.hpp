@@ -43,6 +43,8 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
            "CMake)";
   } else {
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
+    if (own_functor<Score, Mask> && p.packed())
+      return "the hopper pipeline takes packed sequences without a score or mask of the caller's own";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
       return "there is nothing to multiply";
     if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
@@ -68,7 +70,6 @@ inline void refuse_in_backward(AttentionOptions const& options) {
   auto const refuse = [](bool is, char const* what) {
     if (is) throw Error(ErrorCode::unsupported, std::string(backward_name) + ": no gradients with " + what);
   };
-  refuse(static_cast<bool>(options.query_starts) || static_cast<bool>(options.key_starts), "packed sequences");
   refuse(static_cast<bool>(options.block_table), "keys in pages");
   refuse(options.q_scale || options.k_scale || options.v_scale, "scales of heads");
   refuse(options.k_tile_scale || options.v_tile_scale, "scales of tiles of keys");
@@ -76,9 +77,9 @@ inline void refuse_in_backward(AttentionOptions const& options) {
 
 /// Takes a vector of each query.
 template <class Exec, class T>
-MatrixStack take_query_values(char const* name, Array<T, 3> const& a, AttentionProblem const& p,
+MatrixStack take_query_values(char const* name, Array<T, 3> const& a, MatrixStack const& d_o,
                               std::string const& operands) {
-  if (a.extent[0] != p.q.outer || a.extent[1] != p.q.inner || a.extent[2] != p.q.rows)
+  if (a.extent[0] != d_o.outer || a.extent[1] != d_o.inner || a.extent[2] != d_o.rows)
     throw Error(ErrorCode::extent, std::string(backward_name) + ": " + name + " " + shape(a) +
                                        " is not (batch, heads, queries) of Q; " + operands);
   check_data(backward_name, name, a);
@@ -126,6 +127,20 @@ constexpr void require_backward_operands() {
                 "and V are; LSE is of float, or then of double");
 }
 
+/// No gradient lies where something of the options is read.
+inline void check_apart_from_options(char const* name, AnyArray const& gradient,
+                                     AttentionBackwardOptions const& options) {
+  auto const check = [&](char const* other, auto const& numbers) {
+    if (numbers) check_no_overlap(backward_name, name, gradient, other, numbers.array());
+  };
+  check("d_lse", options.d_lse);
+  check("d_lse_fp64", options.d_lse_fp64);
+  check("query_starts", options.forward.query_starts);
+  check("key_starts", options.forward.key_starts);
+  check("key_lengths", options.forward.key_lengths);
+  check("sinks", options.forward.sinks);
+}
+
 template <class Exec, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
 AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, DV const& dv_view, Q const& q_view,
                                           K const& k_view, V const& v_view, O const& o_view, L const& lse_view,
@@ -153,7 +168,7 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   p.dq = take_gradient("dQ", dq, "Q", q, forward.layout);
   p.dk = take_gradient("dK", dk, "K", k, forward.layout);
   p.dv = take_gradient("dV", dv, "V", v, forward.layout);
-  p.forward.lse = take_query_values<Exec>("LSE", lse, p.forward, operands);
+  p.forward.lse = take_query_values<Exec>("LSE", lse, p.d_o, operands);
   constexpr bool wide = std::is_same_v<typename Q::non_const_value_type, double>;
   check_value(wide ? !options.d_lse : !options.d_lse_fp64, backward_name,
               wide ? "operands of double have options.d_lse_fp64, not options.d_lse"
@@ -161,7 +176,7 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   auto const take_d_lse = [&](auto const& d_lse) {
     if (!d_lse) return;
     d_lse.template check_accessible<Exec>(backward_name, "options.d_lse");
-    p.d_lse = take_query_values<Exec>("d_lse", d_lse.array(), p.forward, operands);
+    p.d_lse = take_query_values<Exec>("d_lse", d_lse.array(), p.d_o, operands);
   };
   take_d_lse(options.d_lse);
   take_d_lse(options.d_lse_fp64);
@@ -173,6 +188,7 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
     check_no_overlap(backward_name, name, a, "O", o);
     check_no_overlap(backward_name, name, a, "dO", d_o);
     check_no_overlap(backward_name, name, a, "LSE", lse);
+    check_apart_from_options(name, a, options);
   };
   check_output("dQ", dq);
   check_output("dK", dk);
@@ -180,12 +196,21 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   check_no_overlap(backward_name, "dQ", dq, "dK", dk);
   check_no_overlap(backward_name, "dQ", dq, "dV", dv);
   check_no_overlap(backward_name, "dK", dk, "dV", dv);
-  return p;
+  return with_sequences_by_ends(p);
 }
 
-/// Whether the pipeline of bulk copies adds dQ up in memory; else a pass over the queries forms it.
-inline bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
-  return !deterministic && attention_features(p.forward) <= 128;
+/// Whether the pipeline of bulk copies can add dQ up in memory for D features; else a pass over the queries forms it.
+/// Where dropout and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
+template <class Score, int D, bool Packed>
+inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
+
+template <class Score>
+bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
+  bool can = false;
+  visit_features(attention_features(p.forward), [&](auto d) {
+    can = p.packed() ? can_add_queries<Score, d(), true> : can_add_queries<Score, d(), false>;
+  });
+  return !deterministic && can;
 }
 
 /// What runs, and the workspace it takes.
@@ -209,7 +234,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                 : wanted != AttentionAlgorithm::automatic ? "asked for"
                 : has_bulk_pipeline<Exec> && !bulk        ? obstacle
                                                           : "the fastest that runs here";
-  bool const adds = bulk && adds_queries(p, options.deterministic);
+  bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   BackwardWorkspace const w(p, sizeof(Compute), sums);
@@ -221,7 +246,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     plan.tile_features = Atoms::D;
     plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
     plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
-    plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
+    plan.tiles = p.key_planes() * BackwardShape<Compute>(p.forward).key_tiles(Atoms::BN);
   };
   if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (bulk)
@@ -240,7 +265,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   if (!bulk)
     visit_features(attention_features(p.forward), [&](auto d) {
       using Atoms = BackwardTiledAtoms<Exec, Compute, decltype(d)::value, true>;
-      describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask>>{}, std::type_identity<Atoms>{});
+      describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, true>>{}, std::type_identity<Atoms>{});
     });
   return plan;
 }
@@ -252,9 +277,14 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
     if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
                   (!own_functor<Score, Mask> || compiles_bulk_kernels))
       if (plan.algorithm == AttentionAlgorithm::hopper) {
-        if constexpr (d() <= 128)
-          if (adds_queries(p, deterministic)) return run_backward_bulk<Exec, T, d()>(exec, p, workspace, score, mask);
-        return run_backward_bulk_in_place<Exec, T, d()>(exec, p, workspace, score, mask);
+        auto const run = [&](auto packed) {
+          if constexpr (can_add_queries<Score, d(), packed()>)
+            if (!deterministic) return run_backward_bulk<Exec, T, d(), packed()>(exec, p, workspace, score, mask);
+          run_backward_bulk_in_place<Exec, T, d(), packed()>(exec, p, workspace, score, mask);
+        };
+        if constexpr (!own_functor<Score, Mask>)
+          if (p.packed()) return run(std::true_type{});
+        return run(std::false_type{});
       }
     run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
   });
@@ -312,7 +342,7 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 /// allocation.
 ///
 /// A query that sees no key (LSE = −∞) has no gradient: its dQ is 0, and it adds nothing to dK and dV, whatever finite
-/// numbers its dO has. Keys behind a key length have dK = dV = 0.
+/// numbers its dO has. Keys behind a key length have dK = dV = 0. Of packed sequences rows of none are not written.
 ///
 /// @param options what the forward was called with, its dropout too, which drops the same weights, and more
 /// @param score as in the forward; it says that it only adds, or what its derivative is, or is differentiated: see
@@ -320,8 +350,8 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 /// @param mask as in the forward
 /// @throws Error as attention() does of Q, K, V, O and options.forward; Error{extent} a gradient, LSE or d_lse does not
 /// have the extents of what it belongs to; {overlap} a gradient shares memory with another operand or with itself;
-/// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} packed sequences,
-/// keys in pages, scales, or the asked algorithm cannot run and options.allow_fallback is false.
+/// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} keys in pages,
+/// scales, or the asked algorithm cannot run and options.allow_fallback is false.
 /// Outputs are then untouched.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
           detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,

@@ -50,6 +50,7 @@ struct PrepareBackward {
   using Walk = BackwardRowWalk<Exec, Compute>;
   Walk walk;
   MatrixStack o, d_o, lse, d_lse;
+  BackwardRowPlaces places;
   BackwardRows<Compute> to;
   float* sums;  // of dQ: as many a row
   std::int64_t sum_cols;
@@ -57,25 +58,26 @@ struct PrepareBackward {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     walk.for_each(team, [&](Plane plane, std::int64_t row, int lane) {
-      bool const inside = row < o.rows;
-      Compute const dot = inside ? product(team, plane, row, lane) : Compute(0);
-      if (sums != nullptr) clear(plane, row, lane);
+      std::int64_t const at = to.at(plane, row);
+      places.find(plane, row);
+      Compute const dot = row < o.rows ? product(team, plane, row, lane) : Compute(0);
+      if (sums != nullptr) clear(at, lane);
       if (lane != 0) return;
-      write(plane, row, inside, dot);
+      write(at, plane, row, dot);
     });
   }
 
   /// By one lane of those that have the row.
-  KOKKOS_FORCEINLINE_FUNCTION void write(Plane plane, std::int64_t row, bool inside, Compute dot) const {
+  KOKKOS_FORCEINLINE_FUNCTION void write(std::int64_t at, Plane plane, std::int64_t row, Compute dot) const {
     constexpr Compute none = Kokkos::Experimental::infinity_v<Compute>, log2_e = Compute(1.44269504088896340736);
     Compute x = none, gradient = 0;
-    if (inside) {
+    if (row < o.rows) {
       x = static_cast<Compute const*>(lse.data)[lse.offset(plane, row, 0)];
       x = x == -none ? none : x * log2_e;
       if (d_lse.data != nullptr) gradient = static_cast<Compute const*>(d_lse.data)[d_lse.offset(plane, row, 0)];
     }
-    to.lse[to.at(plane, row)] = x;
-    to.delta[to.at(plane, row)] = dot - gradient;
+    to.lse[at] = x;
+    to.delta[at] = dot - gradient;
   }
 
  private:
@@ -105,8 +107,8 @@ struct PrepareBackward {
       sum += exchange<Exec>(team, lane, sum, distance, static_cast<Compute*>(nullptr));
     return sum;
   }
-  KOKKOS_FORCEINLINE_FUNCTION void clear(Plane plane, std::int64_t row, int lane) const {
-    float* const first = sums + to.at(plane, row) * sum_cols;
+  KOKKOS_FORCEINLINE_FUNCTION void clear(std::int64_t at, int lane) const {
+    float* const first = sums + at * sum_cols;
     for (std::int64_t c = lane * Walk::width; c < sum_cols; c += Walk::lanes * Walk::width)
       store_pack<Walk::width>(first + c, Pack<float, Walk::width>{});
   }
@@ -118,16 +120,19 @@ template <class Exec, class Order, int D>
 struct FinishBackward {
   static constexpr int threads = 256, packs = D / 8, teams_a_tile = 32 * packs / threads;
   MatrixStack dq;
+  BackwardRowPlaces places;
   float const* sums;
-  std::int64_t tiles;  // a plane has
+  std::int64_t planes, tiles;  // a plane has
   float scale;
   bool packed;  // eight neighbours of a row may be stored at once
 
-  std::int64_t teams() const { return dq.outer * dq.inner * tiles * teams_a_tile; }
+  std::int64_t teams() const { return planes * tiles * teams_a_tile; }
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     std::int64_t const tile = team.league_rank() / teams_a_tile;
-    std::int64_t plane = tile / tiles;
-    std::int64_t const first = (tile - plane * tiles) * 64, head = take_remainder(plane, dq.inner);
+    std::int64_t batch = tile / tiles, first = (tile - batch * tiles) * 64;
+    std::int64_t const head = take_remainder(batch, dq.inner);
+    Plane plane{batch, head};
+    places.find(plane, first);
     int const part = team.league_rank() % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8,
               pair = part / packs, row = pair / 8 * 16 + pair % 8;
     if (first + row >= dq.rows || col >= dq.cols) return;
@@ -138,7 +143,7 @@ struct FinishBackward {
       using T = typename decltype(tag)::type;
       T* const to = static_cast<T*>(const_cast<void*>(dq.data));
       for (int half = 0; half < 2 && first + row + half * 8 < dq.rows; ++half) {
-        T* const line = to + dq.offset(Plane{plane, head}, first + row + half * 8, col);
+        T* const line = to + dq.offset(plane, first + row + half * 8, col);
         Pack<T, 8> y;
         unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * scale); });
         if (packed)
@@ -183,10 +188,14 @@ struct PackedPrepareBackward {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const own(team.league_rank(), all, rows, inner);
-    bool const inside = own.exists && own.row < rest.o.rows;
+    std::int64_t const at = rest.to.at(own.plane, own.row);
+    Plane plane = own.plane;
+    std::int64_t row = own.row;
+    rest.places.find(plane, row);
+    bool const inside = own.exists && row < rest.o.rows;
     Pack<T, Row::width> a[Row::packs], b[Row::packs];
-    T const* const o = static_cast<T const*>(rest.o.data) + rest.o.offset(own.plane, own.row, 0);
-    T const* const d_o = static_cast<T const*>(rest.d_o.data) + rest.d_o.offset(own.plane, own.row, 0);
+    T const* const o = static_cast<T const*>(rest.o.data) + rest.o.offset(plane, row, 0);
+    T const* const d_o = static_cast<T const*>(rest.d_o.data) + rest.d_o.offset(plane, row, 0);
     unroll<Row::packs>([&](auto k) {
       bool const has = inside && own.col(k) < rest.o.cols;
       for (int i = 0; i < Row::width; ++i) a[k][i] = b[k][i] = T(0.0f);
@@ -194,7 +203,7 @@ struct PackedPrepareBackward {
       if (has) b[k] = load_pack<Row::width>(d_o + own.col(k));
     });
     if (own.exists) {
-      float* const sums = rest.sums + rest.to.at(own.plane, own.row) * rest.sum_cols;
+      float* const sums = rest.sums + at * rest.sum_cols;
       for (int c = own.lane * 4; c < rest.sum_cols; c += Lanes * 4) store_pack<4>(sums + c, Pack<float, 4>{});
     }
     float sum = 0;
@@ -203,7 +212,7 @@ struct PackedPrepareBackward {
       unroll<Row::width>([&](auto i) { sum += x[i] * y[i]; });
     });
     sum = Row::Atoms::template join<Lanes>(sum, [](float x, float y) { return x + y; });
-    if (own.lane == 0 && own.exists) rest.write(own.plane, own.row, inside, sum);
+    if (own.lane == 0 && own.exists) rest.write(at, plane, row, sum);
   }
 };
 

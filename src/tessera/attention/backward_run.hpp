@@ -19,12 +19,11 @@ using BackwardTiledAtoms = RegisterAtoms<Exec, Compute, BackwardTiled<Machine<Ex
 /// Where things lie in the workspace: LSE and δ of each query, and, where dQ is added up in memory, `sum_cols` sums of
 /// fp32 a query.
 struct BackwardWorkspace {
-  static constexpr std::int64_t tile_rows = 128;  // a multiple of what any kernel's tile of queries has
   std::int64_t rows, planes, sum_cols;
   std::size_t element;
 
   BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query)
-      : rows((p.forward.q.rows + tile_rows - 1) / tile_rows * tile_rows),
+      : rows(BackwardRowPlaces(p.forward).rows(p.forward.q.rows)),
         planes(p.query_planes()),
         sum_cols(sums_a_query),
         element(element_bytes) {}
@@ -48,12 +47,13 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
                       void* workspace) {
   using Kernel = PrepareBackward<KernelSpace<Exec>, Compute>;
   using Walk = typename Kernel::Walk;
-  Walk const walk{w.rows, p.forward.q.inner, p.forward.q.outer};
+  Walk const walk{w.rows, p.forward.q.inner, p.entries()};
   Kernel const kernel{walk,
                       p.forward.o,
                       p.d_o,
                       p.forward.lse,
                       p.d_lse,
+                      BackwardRowPlaces(p.forward),
                       w.rows_in<Compute>(workspace, p.forward.q),
                       w.sums_in(workspace),
                       w.sum_cols,
@@ -79,11 +79,17 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
                       m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
                       fits(m.outer, m.outer_stride);
   using Kernel = FinishBackward<KernelSpace<Exec>, Order, D>;
-  Kernel const kernel{m, w.sums_in(workspace), w.rows / 64, static_cast<float>(p.forward.scale), packed};
+  Kernel const kernel{m,
+                      BackwardRowPlaces(p.forward),
+                      w.sums_in(workspace),
+                      w.planes,
+                      w.rows / 64,
+                      static_cast<float>(p.forward.scale),
+                      packed};
   launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
 }
 
-/// dK and dV, then dQ, each sum in one place.
+/// dK and dV, then dQ, each sum in one place. One kernel for packed sequences and for others.
 template <class Exec, class Compute, int D, class Score, class Mask>
 void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
@@ -94,28 +100,29 @@ void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, voi
     using KeyAtoms = BackwardTiledAtoms<Exec, Compute, D, true>;
     using QueryAtoms = BackwardTiledAtoms<Exec, Compute, D, false>;
     run_tiles<KeyAtoms>("tessera::attention_backward", exec,
-                        AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, nullptr, score, mask));
+                        AttentionKeyGradients<KeyAtoms, Score, Mask, true>(p, rows, nullptr, score, mask));
     run_tiles<QueryAtoms>("tessera::attention_backward", exec,
-                          AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
+                          AttentionQueryGradients<QueryAtoms, Score, Mask, true>(p, rows, score, mask));
   }
 }
 
-/// All products in one kernel of the warp-specialised pipeline, dQ added up in memory.
-template <class Exec, class T, int D, class Score, class Mask>
+/// All products in one kernel of the warp-specialised pipeline, dQ added up in memory. For packed sequences one of its
+/// own: others have less to be found and kept.
+template <class Exec, class T, int D, bool Packed, class Score, class Mask>
 void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                        Mask const& mask) {
   using Atoms = BulkAtoms<Exec, T, BackwardBulk<D>>;
   static_assert(Atoms::BM == 64);  // as many rows have the tiles of finish_backward()
   BackwardWorkspace const w(p, sizeof(float), D);
   prepare_backward<Exec, float>(exec, p, w, workspace);
-  using Kernel = AttentionKeyGradients<Atoms, Score, Mask>;
+  using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
   run_tiles<Atoms>("tessera::attention_backward", exec,
                    Kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask));
   finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D>(exec, p, w, workspace);
 }
 
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
-template <class Exec, class T, int D, class Score, class Mask>
+template <class Exec, class T, int D, bool Packed, class Score, class Mask>
 void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                 Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
@@ -123,7 +130,7 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
-    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask>(p, rows, nullptr, score, mask));
+    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
   };
   if constexpr (D > 128) {
     pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideValuesBulk>>{});
@@ -132,7 +139,7 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
     pass(std::type_identity<BulkAtoms<Exec, T, BackwardKeysBulk<D>>>{});
   }
   using QueryAtoms = BulkAtoms<Exec, T, BackwardQueriesBulk<D>>;
-  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
 // The library holds gradients without a functor of the caller's own.
@@ -159,38 +166,62 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 
-#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, SCORE)                                           \
-  EXTERN template void NAME<EXEC, T, D>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
-                                        mask::All const&);
-#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, SCORE)                 \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, SCORE) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, SCORE)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, SCORE)                  \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, SCORE)  \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, SCORE) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, SCORE)
-#define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, score::Identity)
-#define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, score::Identity)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, score::Identity)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, score::Identity)
+#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, PACKED, SCORE)                                           \
+  EXTERN template void NAME<EXEC, T, D, PACKED>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
+                                                mask::All const&);
+#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, PACKED, SCORE)                 \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, PACKED, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, PACKED, SCORE)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, PACKED, SCORE)                  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, PACKED, SCORE)  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, PACKED, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, PACKED, SCORE)
+#define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_BF16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_BF16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_BF16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, bf16_t, 64, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_FP16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_FP16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, fp16_t, 64, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, true, score::WithDropout<score::Identity>)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16, extern)
-TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
-TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
-TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_DROPOUT_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_DROPOUT_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT_PACKED, extern)
 
 }  // namespace tessera::detail
 
