@@ -15,6 +15,8 @@ struct AttentionBackwardOptions {
   /// The gradient that arrives through LSE, (B, H, S_q): added to what arrives through O.
   ViewRef<float const, 3> d_lse = {};
   ViewRef<double const, 3> d_lse_fp64 = {};  ///< the same for operands of double
+  /// The gradient of the sinks, (H): written when given.
+  ViewRef<float, 1> d_sinks = {};
   /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
   /// come.
   bool deterministic = false;
@@ -127,6 +129,19 @@ constexpr void require_backward_operands() {
                 "and V are; LSE is of float, or then of double");
 }
 
+template <class Exec>
+void take_sink_gradients(AttentionBackwardProblem& p, AttentionBackwardOptions const& options,
+                         std::string const& operands) {
+  check_value(static_cast<bool>(options.forward.sinks), backward_name,
+              "options.d_sinks is of options.forward.sinks, which is missing");
+  auto const& d_sinks = options.d_sinks.array();
+  options.d_sinks.template check_accessible<Exec>(backward_name, "options.d_sinks");
+  check_extent(backward_name, "d_sinks", d_sinks, 0, p.forward.q.inner, "the heads of Q; " + operands);
+  check_data(backward_name, "d_sinks", d_sinks);
+  p.d_sinks = d_sinks.data;
+  p.d_sinks_stride = d_sinks.stride[0];
+}
+
 /// No gradient lies where something of the options is read.
 inline void check_apart_from_options(char const* name, AnyArray const& gradient,
                                      AttentionBackwardOptions const& options) {
@@ -196,6 +211,13 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   check_no_overlap(backward_name, "dQ", dq, "dK", dk);
   check_no_overlap(backward_name, "dQ", dq, "dV", dv);
   check_no_overlap(backward_name, "dK", dk, "dV", dv);
+  if (options.d_sinks) {
+    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dQ", dq);
+    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dK", dk);
+    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dV", dv);
+    check_output("d_sinks", options.d_sinks.array());
+    take_sink_gradients<Exec>(p, options, operands);
+  }
   return with_sequences_by_ends(p);
 }
 
@@ -367,7 +389,12 @@ void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& 
   auto const p = detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options);
   detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const& to_run) {
     AttentionPlan const plan = detail::plan_backward<Exec, Compute, ToRun, Mask>(exec, p, options);
-    if (p.forward.q.outer == 0 || p.forward.q.inner == 0) return;
+    if (p.forward.q.inner == 0) return;
+    if (p.forward.q.outer == 0) {
+      if (p.d_sinks != nullptr)
+        detail::run_sink_gradients<Exec, Compute>(exec, p, {p, sizeof(Compute), 0}, options.workspace);
+      return;
+    }
     detail::check_backward_workspace(options, plan);
     detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
                                                                           options.workspace, to_run, mask);

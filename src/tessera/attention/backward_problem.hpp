@@ -10,9 +10,11 @@ namespace tessera::detail {
 /// Gradients of attention, from what went in, what came out (`forward.o`, `forward.lse`) and the gradients of that.
 struct AttentionBackwardProblem {
   AttentionProblem forward;
-  MatrixStack d_o;         // of O
-  MatrixStack d_lse;       // of LSE; no data: none
-  MatrixStack dq, dk, dv;  // written
+  MatrixStack d_o;           // of O
+  MatrixStack d_lse;         // of LSE; no data: none
+  MatrixStack dq, dk, dv;    // written
+  float* d_sinks = nullptr;  // of each query head; none: not wanted
+  std::int64_t d_sinks_stride = 0;
 
   bool packed() const { return forward.packed.count > 0; }
   /// Batch entries; packed sequences lie in one.

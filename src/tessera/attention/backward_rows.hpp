@@ -34,6 +34,13 @@ struct BackwardRowWalk {
       f(Plane{plane, head}, row, thread % lanes);
     }
   }
+  /// Of what the lanes of a row have, in all of them.
+  KOKKOS_FORCEINLINE_FUNCTION static Compute sum_of_lanes([[maybe_unused]] TeamMember<Exec> const& team, int lane,
+                                                          Compute sum) {
+    for (int distance = 1; distance < lanes; distance *= 2)
+      sum += exchange<Exec>(team, lane, sum, distance, static_cast<Compute*>(nullptr));
+    return sum;
+  }
   /// Whether four neighbours of every row may be read at once.
   static bool packed(MatrixStack const& m) {
     auto const size = static_cast<std::int64_t>(size_of(m.type));
@@ -103,9 +110,7 @@ struct PrepareBackward {
         }
       });
     });
-    for (int distance = 1; distance < Walk::lanes; distance *= 2)
-      sum += exchange<Exec>(team, lane, sum, distance, static_cast<Compute*>(nullptr));
-    return sum;
+    return Walk::sum_of_lanes(team, lane, sum);
   }
   KOKKOS_FORCEINLINE_FUNCTION void clear(std::int64_t at, int lane) const {
     float* const first = sums + at * sum_cols;

@@ -8,6 +8,7 @@
 #include <tessera/attention/backward_keys.hpp>
 #include <tessera/attention/backward_queries.hpp>
 #include <tessera/attention/backward_rows.hpp>
+#include <tessera/attention/backward_sinks.hpp>
 #include <tessera/attention/plan.hpp>
 #include <tessera/compiled_spaces.hpp>
 
@@ -16,22 +17,24 @@ namespace tessera::detail {
 template <class Exec, class Compute, int D, bool OfKeys>
 using BackwardTiledAtoms = RegisterAtoms<Exec, Compute, BackwardTiled<Machine<Exec>::is_host, D, OfKeys>>;
 
-/// Where things lie in the workspace: LSE and δ of each query, and, where dQ is added up in memory, `sum_cols` sums of
-/// fp32 a query.
+/// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
+/// query, and where sinks have gradients parts of those.
 struct BackwardWorkspace {
-  std::int64_t rows, planes, sum_cols;
+  std::int64_t rows, planes, sum_cols, sink_parts;
   std::size_t element;
 
   BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query)
       : rows(BackwardRowPlaces(p.forward).rows(p.forward.q.rows)),
         planes(p.query_planes()),
         sum_cols(sums_a_query),
+        sink_parts(p.d_sinks != nullptr ? planes * rows / BackwardRowPlaces::tile_rows : 0),
         element(element_bytes) {}
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(planes * rows) * element; }
-  std::size_t bytes() const {
+  std::size_t sink_offset() const {
     return 2 * row_bytes() + static_cast<std::size_t>(planes * rows * sum_cols) * sizeof(float);
   }
+  std::size_t bytes() const { return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16; }
   float* sums_in(void* workspace) const {
     return sum_cols > 0 ? reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * row_bytes()) : nullptr;
   }
@@ -43,8 +46,8 @@ struct BackwardWorkspace {
 };
 
 template <class Exec, class Compute>
-void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
-                      void* workspace) {
+void prepare_backward_rows(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                           void* workspace) {
   using Kernel = PrepareBackward<KernelSpace<Exec>, Compute>;
   using Walk = typename Kernel::Walk;
   Walk const walk{w.rows, p.forward.q.inner, p.entries()};
@@ -68,6 +71,31 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
                                         Packed{kernel, rows, Divisor(walk.rows), Divisor(walk.inner)});
       });
   launch<Walk::threads>("tessera::attention_backward", exec, walk.teams(), 0, kernel);
+}
+
+/// Gradients of the sinks, when what the products need of each query is there. Without entries they are 0.
+template <class Exec, class Compute>
+void run_sink_gradients(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                        void* workspace) {
+  constexpr char const* label = "tessera::attention_backward";
+  using Parts = SinkParts<KernelSpace<Exec>, Compute>;
+  using Sum = SumSinkParts<KernelSpace<Exec>, Compute>;
+  using Walk = typename Parts::Walk;
+  auto* const parts = reinterpret_cast<Compute*>(static_cast<char*>(workspace) + w.sink_offset());
+  std::int64_t const heads = p.forward.q.inner, parts_a_plane = w.rows / Parts::rows_a_part;
+  Parts const of_parts{Walk{parts_a_plane, heads, p.entries()}, w.rows_in<Compute>(workspace, p.forward.q),
+                       p.forward.sinks, p.forward.sinks_stride, parts};
+  if (w.sink_parts > 0) launch<Walk::threads>(label, exec, of_parts.walk.teams(), 0, of_parts);
+  Sum const sum{Walk{heads, 1, 1}, parts, p.entries(), heads, parts_a_plane, p.d_sinks, p.d_sinks_stride};
+  launch<Walk::threads>(label, exec, sum.walk.teams(), 0, sum);
+}
+
+/// What the products need of each query.
+template <class Exec, class Compute>
+void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                      void* workspace) {
+  prepare_backward_rows<Exec, Compute>(exec, p, w, workspace);
+  if (p.d_sinks != nullptr) run_sink_gradients<Exec, Compute>(exec, p, w, workspace);
 }
 
 /// dQ from the sums in the workspace.
@@ -158,9 +186,11 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
-#define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                              \
-  EXTERN template void prepare_backward<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \
-                                                       BackwardWorkspace const&, void*);
+#define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                                   \
+  EXTERN template void prepare_backward_rows<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \
+                                                            BackwardWorkspace const&, void*);             \
+  EXTERN template void run_sink_gradients<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&,    \
+                                                         BackwardWorkspace const&, void*);
 #define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)     \
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, float) \
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)
