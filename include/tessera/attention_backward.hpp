@@ -17,6 +17,11 @@ struct AttentionBackwardOptions {
   ViewRef<double const, 3> d_lse_fp64 = {};  ///< the same for operands of double
   /// The gradient of the sinks, (H): written when given.
   ViewRef<float, 1> d_sinks = {};
+  /// The gradient of what score::additive_bias adds, written when given: (B or 1, H or 1, S_q or 1, S_k), 1 where one
+  /// element of the View serves all of them, over which it is then summed, always in one order. By the portable
+  /// kernels, behind the others.
+  ViewRef<float, 4> d_bias = {};
+  ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
   /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
   /// come.
   bool deterministic = false;
@@ -142,6 +147,37 @@ void take_sink_gradients(AttentionBackwardProblem& p, AttentionBackwardOptions c
   p.d_sinks_stride = d_sinks.stride[0];
 }
 
+/// Behind the operands. Whether a batch entry, a head or a query has elements of its own, the View of the score says.
+template <class Exec, class Score, class T>
+void take_bias_gradient(AttentionBackwardProblem& p, ViewRef<T, 4> const& d_bias, Score const& score,
+                        std::string const& operands) {
+  auto const refuse = [](char const* why) {
+    throw Error(ErrorCode::unsupported, std::string(backward_name) + ": no options.d_bias " + why);
+  };
+  if constexpr (!gives_bias_gradient<Score>) {
+    refuse("of another score than score::additive_bias");
+  } else {
+    if (p.packed()) refuse("with packed sequences");
+    auto const& a = d_bias.array();
+    d_bias.template check_accessible<Exec>(backward_name, "options.d_bias");
+    MatrixStack const bias = ScoreMatrix<own_score<Score>>::matrices(ScoreParts<Score>::own(score));
+    AttentionProblem const& f = p.forward;
+    std::int64_t const all[4] = {f.q.outer, f.q.inner, f.q.rows, f.k.rows};
+    bool const shared[4] = {bias.outer == 1 || bias.outer_stride == 0, bias.inner == 1 || bias.inner_stride == 0,
+                            bias.rows == 1 || bias.row_stride == 0, bias.cols == 1 || bias.col_stride == 0};
+    if (shared[3] && all[3] > 1) refuse("of a bias that all keys have in common");
+    for (int i = 0; i < 4; ++i)
+      if (a.extent[i] != (shared[i] ? 1 : all[i]))
+        throw Error(ErrorCode::extent, std::string(backward_name) + ": d_bias " + shape(a) +
+                                           " does not have the extents of the bias, 1 where one element of it serves "
+                                           "all; " +
+                                           operands);
+    check_data(backward_name, "d_bias", a);
+    check_no_overlap(backward_name, "d_bias", a, "the bias", array(ScoreParts<Score>::own(score).values));
+    p.d_bias = attention_stack(a, AttentionLayout::bhsd);
+  }
+}
+
 /// No gradient lies where something of the options is read.
 inline void check_apart_from_options(char const* name, AnyArray const& gradient,
                                      AttentionBackwardOptions const& options) {
@@ -156,10 +192,11 @@ inline void check_apart_from_options(char const* name, AnyArray const& gradient,
   check("sinks", options.forward.sinks);
 }
 
-template <class Exec, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
-AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, DV const& dv_view, Q const& q_view,
-                                          K const& k_view, V const& v_view, O const& o_view, L const& lse_view,
-                                          DO const& d_o_view, AttentionBackwardOptions const& options) {
+template <class Exec, class Score, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
+AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view, DK const& dk_view, DV const& dv_view,
+                                          Q const& q_view, K const& k_view, V const& v_view, O const& o_view,
+                                          L const& lse_view, DO const& d_o_view,
+                                          AttentionBackwardOptions const& options) {
   AttentionOptions forward = options.forward;
   refuse_in_backward(forward);
   forward.lse = {};
@@ -218,6 +255,21 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
     check_output("d_sinks", options.d_sinks.array());
     take_sink_gradients<Exec>(p, options, operands);
   }
+  check_value(wide ? !options.d_bias : !options.d_bias_fp64, backward_name,
+              wide ? "operands of double have options.d_bias_fp64, not options.d_bias"
+                   : "only operands of double have options.d_bias_fp64");
+  auto const take_bias = [&](auto const& d_bias) {
+    if (!d_bias) return;
+    auto const& a = d_bias.array();
+    check_output("d_bias", a);
+    check_no_overlap(backward_name, "d_bias", a, "dQ", dq);
+    check_no_overlap(backward_name, "d_bias", a, "dK", dk);
+    check_no_overlap(backward_name, "d_bias", a, "dV", dv);
+    if (options.d_sinks) check_no_overlap(backward_name, "d_bias", a, "d_sinks", options.d_sinks.array());
+    take_bias_gradient<Exec>(p, d_bias, score, operands);
+  };
+  take_bias(options.d_bias);
+  take_bias(options.d_bias_fp64);
   return with_sequences_by_ends(p);
 }
 
@@ -255,6 +307,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   plan.reason = refusal != nullptr                        ? refusal
                 : wanted != AttentionAlgorithm::automatic ? "asked for"
                 : has_bulk_pipeline<Exec> && !bulk        ? obstacle
+                : bulk && p.d_bias.data != nullptr        ? "the fastest that runs here; d_bias by the portable kernel"
                                                           : "the fastest that runs here";
   bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
@@ -338,7 +391,7 @@ AttentionPlan attention_backward_plan(Exec const& exec, DQ const& dq, DK const& 
   detail::require_backward_operands<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
   return detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const&) {
     return detail::plan_backward<Exec, detail::attention_compute<Q>, ToRun, Mask>(
-        exec, detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options), options);
+        exec, detail::backward_problem<Exec>(score, dq, dk, dv, q, k, v, o, lse, d_o, options), options);
   });
 }
 
@@ -373,7 +426,8 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 /// @throws Error as attention() does of Q, K, V, O and options.forward; Error{extent} a gradient, LSE or d_lse does not
 /// have the extents of what it belongs to; {overlap} a gradient shares memory with another operand or with itself;
 /// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} keys in pages,
-/// scales, or the asked algorithm cannot run and options.allow_fallback is false.
+/// scales, d_bias of packed sequences, of a bias that all keys have in common or of another score, or the asked
+/// algorithm cannot run and options.allow_fallback is false.
 /// Outputs are then untouched.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
           detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,
@@ -386,18 +440,22 @@ void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& 
   static_assert(detail::has_derivative<Score, Compute>,
                 "attention_backward: the score functor says neither only_adds nor slope(), and does not take a Dual "
                 "number (score.hpp, dual.hpp)");
-  auto const p = detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options);
+  auto const p = detail::backward_problem<Exec>(score, dq, dk, dv, q, k, v, o, lse, d_o, options);
   detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const& to_run) {
     AttentionPlan const plan = detail::plan_backward<Exec, Compute, ToRun, Mask>(exec, p, options);
     if (p.forward.q.inner == 0) return;
-    if (p.forward.q.outer == 0) {
-      if (p.d_sinks != nullptr)
-        detail::run_sink_gradients<Exec, Compute>(exec, p, {p, sizeof(Compute), 0}, options.workspace);
-      return;
+    if (p.forward.q.outer > 0) {
+      detail::check_backward_workspace(options, plan);
+      detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
+                                                                            options.workspace, to_run, mask);
+    } else if (p.d_sinks != nullptr) {
+      detail::run_sink_gradients<Exec, Compute>(exec, p, {p, sizeof(Compute), 0}, options.workspace);
     }
-    detail::check_backward_workspace(options, plan);
-    detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
-                                                                          options.workspace, to_run, mask);
+    if constexpr (detail::gives_bias_gradient<ToRun>)
+      if (p.d_bias.data != nullptr)
+        detail::visit_features(detail::attention_features(p.forward), [&](auto d) {
+          detail::run_bias_gradients<Exec, Compute, d()>(exec, p, options.workspace, to_run, mask);
+        });
   });
 }
 

@@ -124,7 +124,8 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of packed sequences lie with the sequence b
         for (std::size_t c = 0; c < width; ++c) own[(h * rows + i) * width + c] = all[(i * heads + h) * width + c];
     fill(to, own);
   };
-  auto const &own = x.x, &of = own.x;
+  auto const& own = x.x;
+  auto const& of = own.x;
   auto const dq = swapped(own.dq, "dQ"), dk = swapped(own.dk, "dK"), dv = swapped(own.dv, "dV");
   auto const q = swapped(of.qv, "Q"), k = swapped(of.kv, "K"), v = swapped(of.vv, "V"), o = swapped(of.ov, "O"),
              d_o = swapped(own.dov, "dO");

@@ -10,9 +10,10 @@ namespace tessera::detail {
 /// Gradients of attention, from what went in, what came out (`forward.o`, `forward.lse`) and the gradients of that.
 struct AttentionBackwardProblem {
   AttentionProblem forward;
-  MatrixStack d_o;           // of O
-  MatrixStack d_lse;         // of LSE; no data: none
-  MatrixStack dq, dk, dv;    // written
+  MatrixStack d_o;         // of O
+  MatrixStack d_lse;       // of LSE; no data: none
+  MatrixStack dq, dk, dv;  // written
+  MatrixStack d_bias;      // (S_q or 1, S_k), of all batch entries or heads where it has one plane; no data: not wanted
   float* d_sinks = nullptr;  // of each query head; none: not wanted
   std::int64_t d_sinks_stride = 0;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include <tessera/attention/backward_bias.hpp>
 #include <tessera/attention/backward_keys.hpp>
 #include <tessera/attention/backward_queries.hpp>
 #include <tessera/attention/backward_rows.hpp>
@@ -131,6 +132,20 @@ void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, voi
                         AttentionKeyGradients<KeyAtoms, Score, Mask, true>(p, rows, nullptr, score, mask));
     run_tiles<QueryAtoms>("tessera::attention_backward", exec,
                           AttentionQueryGradients<QueryAtoms, Score, Mask, true>(p, rows, score, mask));
+  }
+}
+
+/// The gradient of a matrix that is added to scores, behind the others: it needs what they have left in the workspace.
+/// On the portable kernels, whatever the others ran on.
+template <class Exec, class Compute, int D, class Score, class Mask>
+void run_bias_gradients(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                        Mask const& mask) {
+  if constexpr (attention_runs<Exec, Compute>) {
+    BackwardWorkspace const w(p, sizeof(Compute), 0);
+    using Atoms = BackwardTiledAtoms<Exec, Compute, D, true>;
+    run_tiles<Atoms>(
+        "tessera::attention_backward", exec,
+        AttentionBiasGradients<Atoms, Score, Mask>(p, w.rows_in<Compute>(workspace, p.forward.q), score, mask));
   }
 }
 
