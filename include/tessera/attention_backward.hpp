@@ -52,6 +52,7 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
     if (own_functor<Score, Mask> && p.packed())
       return "the hopper pipeline takes packed sequences without a score or mask of the caller's own";
+    if (p.forward.scales.present()) return "the hopper pipeline forms no gradients with scales of heads";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
       return "there is nothing to multiply";
     if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
@@ -78,7 +79,6 @@ inline void refuse_in_backward(AttentionOptions const& options) {
     if (is) throw Error(ErrorCode::unsupported, std::string(backward_name) + ": no gradients with " + what);
   };
   refuse(static_cast<bool>(options.block_table), "keys in pages");
-  refuse(options.q_scale || options.k_scale || options.v_scale, "scales of heads");
   refuse(options.k_tile_scale || options.v_tile_scale, "scales of tiles of keys");
 }
 
@@ -121,8 +121,8 @@ constexpr void require_backward_operands() {
   static_assert(
       std::is_same_v<TQ, typename K::non_const_value_type> && std::is_same_v<TQ, typename V::non_const_value_type>,
       "attention_backward: Q, K and V have one value type");
-  static_assert(float_type<TQ> && sizeof(TQ) > 1 && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
-                "attention_backward: the elements are float, fp16_t or bf16_t, or double on a CPU");
+  static_assert(float_type<TQ> && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
+                "attention_backward: the elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t, or double on a CPU");
   constexpr bool wide = std::is_same_v<TQ, double>;
   static_assert(wide == std::is_same_v<typename DQ::value_type, double> &&
                     wide == std::is_same_v<typename DK::value_type, double> &&
@@ -190,6 +190,9 @@ inline void check_apart_from_options(char const* name, AnyArray const& gradient,
   check("key_starts", options.forward.key_starts);
   check("key_lengths", options.forward.key_lengths);
   check("sinks", options.forward.sinks);
+  check("q_scale", options.forward.q_scale);
+  check("k_scale", options.forward.k_scale);
+  check("v_scale", options.forward.v_scale);
 }
 
 template <class Exec, class Score, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
@@ -412,8 +415,9 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 ///
 /// Shapes as in attention(): Q, dQ (B, H, S_q, d), K, dK (B, H_kv, S_k, d), V, dV (B, H_kv, S_k, d_v), O, dO (B, H,
 /// S_q, d_v), LSE (B, H, S_q), or with the sequence before the heads; any strides; d and d_v up to 256. dK and dV are
-/// summed over the query heads that share them. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double
-/// on a CPU; gradients may be of another floating-point type. Runs asynchronously on `exec`, without fence or
+/// summed over the query heads that share them. Elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t with fp32
+/// accumulation, or double on a CPU; O, dO and gradients may be of another floating-point type. With scales of heads
+/// the gradients are those of what the elements are times their scales. Runs asynchronously on `exec`, without fence or
 /// allocation.
 ///
 /// A query that sees no key (LSE = −∞) has no gradient: its dQ is 0, and it adds nothing to dK and dV, whatever finite
@@ -426,9 +430,8 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 /// @throws Error as attention() does of Q, K, V, O and options.forward; Error{extent} a gradient, LSE or d_lse does not
 /// have the extents of what it belongs to; {overlap} a gradient shares memory with another operand or with itself;
 /// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} keys in pages,
-/// scales, d_bias of packed sequences, of a bias that all keys have in common or of another score, or the asked
-/// algorithm cannot run and options.allow_fallback is false.
-/// Outputs are then untouched.
+/// scales of tiles of keys, d_bias of packed sequences, of a bias that all keys have in common or of another score, or
+/// the asked algorithm cannot run and options.allow_fallback is false. Outputs are then untouched.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
           detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,
           class Score = score::Identity, class Mask = mask::All>

@@ -152,7 +152,10 @@ struct AttentionBiasGradients {
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& at, Scores& s,
                                                  Scores& dp) const {
     Plane const plane{at.batch, at.head};
-    HeadWeights<Functors, Compute> const weights{functors, plane, shape.scale, shape.exponent_scale, kept_factor};
+    HeadWeights<Functors, Compute> const weights{functors, plane, shape.template score_scale<true>(at.batch, at.head),
+                                                 shape.template exponent_scale_of<true>(at.batch, at.head),
+                                                 kept_factor};
+    scale_by_head(math, dp, shape.scales.v, at.batch, at.head / shape.heads_per_kv);
     Kept kept;
     if constexpr (Functors::drops) math.find_flags(Drops{&functors.dropout, at.batch, at.head, at.query, t.key}, kept);
     int const counted = shape.counted_keys(BackwardSequence<false>{at.batch});

@@ -34,6 +34,7 @@ struct AttentionKeyGradients {
   static_assert(of_values || Atoms::rows_in_memory);  // delta is read when dO has been given back
   using Compute = typename Atoms::Compute;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
+  static constexpr bool scaled = requires { requires Atoms::scales_heads; };
 
   struct Tile : BackwardSequence<Packed> {
     int head;               // of K and V
@@ -239,10 +240,11 @@ struct AttentionKeyGradients {
       weigh_pairs(math, t, step, all_lse, asks, work);
     } else {
       auto const& lse = math.columns(all_lse);
-      Compute factor = shape.exponent_scale;
+      Compute factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
       if constexpr (Functors::changes) {
         auto const plane = head_weights(step).of_head.plane(step.query, t.key);
-        add_exponents(math, work.s, shape.scale, {plane.at, plane.per_key, plane.per_query});
+        add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, static_cast<int>(step.plane.inner)),
+                      {plane.at, plane.per_key, plane.per_query});
         factor = 1;
       }
       math.for_each_with_column(work.s, lse,
@@ -272,6 +274,7 @@ struct AttentionKeyGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
     Compute const(&all_delta)[BM] = numbers(t, *step.to, rows.delta, step);
+    if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head);
     if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(step);
       math.for_each_of_two(
@@ -283,6 +286,8 @@ struct AttentionKeyGradients {
     }
     if (hides(t, step))  // of keys that do not count anything may have come
       hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.dp);
+    if constexpr (scaled)  // of Q, which dS is multiplied by
+      scale_by_head(math, work.dp, shape.scales.q, t.batch, static_cast<int>(step.plane.inner));
     math.round(work.dp, work.ds);
   }
   /// All products but the `Pending` newest are done.
@@ -297,7 +302,9 @@ struct AttentionKeyGradients {
     if constexpr (adds_queries) math.add_to(work.dq, dq + shape.at(rows, t, step.plane.inner, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Step const& step) const {
-    return {functors, step.plane, shape.scale, shape.exponent_scale, kept_factor};
+    int const batch = static_cast<int>(step.plane.outer), head = static_cast<int>(step.plane.inner);
+    return {functors, step.plane, shape.template score_scale<scaled>(batch, head),
+            shape.template exponent_scale_of<scaled>(batch, head), kept_factor};
   }
   /// What dropout keeps, found while the scores are multiplied.
   template <class Math>

@@ -19,6 +19,7 @@ struct AttentionQueryGradients {
   static constexpr bool ahead = Atoms::depth > 1;
   using Compute = typename Atoms::Compute;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
+  static constexpr bool scaled = requires { requires Atoms::scales_heads; };
 
   struct Tile : BackwardSequence<Packed> {
     int head;
@@ -141,6 +142,7 @@ struct AttentionQueryGradients {
       qs.release();
       Compute const scale = shape.scale;
       math.for_each(work.dq, [scale](Compute& x, int, int) { x *= scale; });
+      if constexpr (scaled) scale_by_head(math, work.dq, shape.scales.k, t.batch, t.head / shape.heads_per_kv);
     }
     BackwardSequence<Packed> const own = shape.again(t);
     math.store(work.dq, dq, Plane{shape.query_plane(own), t.head}, shape.query_row(own, t.query), 0);
@@ -160,7 +162,8 @@ struct AttentionQueryGradients {
   };
 
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Tile const& t) const {
-    return {functors, Plane{t.batch, t.head}, shape.scale, shape.exponent_scale, kept_factor};
+    return {functors, Plane{t.batch, t.head}, shape.template score_scale<scaled>(t.batch, t.head),
+            shape.template exponent_scale_of<scaled>(t.batch, t.head), kept_factor};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, int j) const {
     return !shape.sight_of(t, t.keys).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN);
@@ -176,9 +179,10 @@ struct AttentionQueryGradients {
     if constexpr (by_pairs) {
       weigh_pairs(math, t, j, asks, work);
     } else {
-      Compute factor = shape.exponent_scale;
+      Compute factor = shape.template exponent_scale_of<scaled>(t.batch, t.head);
       if constexpr (Functors::changes) {
-        add_exponents(math, work.s, shape.scale, head_weights(t).of_head.plane(t.query, key(t, j)));
+        add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, t.head),
+                      head_weights(t).of_head.plane(t.query, key(t, j)));
         factor = 1;
       }
       math.for_each_with(work.s, work.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
@@ -221,6 +225,7 @@ struct AttentionQueryGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
     int const key = this->key(t, j);
+    if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head / shape.heads_per_kv);
     if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(t);
       math.for_each_of_two(

@@ -35,6 +35,7 @@ struct BackwardShape {
   Compute scale, exponent_scale;  // from products of Q and K to scores, and to exponents of 2
   bool grows;                     // earlier keys are seen by more queries, later queries see more keys
   PackedSequences packed;         // of the only batch
+  HeadScales scales;              // of Q, K and V, whose gradients are those of what they are times these
 
   explicit BackwardShape(AttentionProblem const& p)
       : batches(p.packed.count > 0 ? 1 : static_cast<int>(p.q.outer)),
@@ -49,7 +50,24 @@ struct BackwardShape {
         scale(static_cast<Compute>(p.scale)),
         exponent_scale(scale * Compute(1.44269504088896340736)),
         grows(p.grows()),
-        packed(p.packed) {}
+        packed(p.packed),
+        scales(p.scales) {}
+
+  /// From products of Q and K of a query head to scores, in kernels that know of scales.
+  template <bool Scaled>
+  KOKKOS_FORCEINLINE_FUNCTION Compute score_scale(int batch, int head) const {
+    if constexpr (Scaled)
+      return scale * static_cast<Compute>(scales.q(batch, head) * scales.k(batch, head / heads_per_kv));
+    else
+      return scale;
+  }
+  template <bool Scaled>
+  KOKKOS_FORCEINLINE_FUNCTION Compute exponent_scale_of(int batch, int head) const {
+    if constexpr (Scaled)
+      return score_scale<true>(batch, head) * Compute(1.44269504088896340736);
+    else
+      return exponent_scale;
+  }
 
   /// Tiles of `size` rows of keys or queries, of a plane.
   KOKKOS_FORCEINLINE_FUNCTION int key_tiles(int size) const {
