@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of packed sequences lie with the sequence b
       for (int i = 0; i < rows; ++i)
         for (int c = 0; c < width; ++c)
           to[(std::size_t(i) * heads + h) * width + c] = all[(std::size_t(h) * rows + i) * width + c];
-    ViewOf<Exec, float****> v(name, 1, rows, heads, width);
+    ViewOf<Exec, float****> v(std::string(name), std::size_t(1), from.extent(2), from.extent(1), from.extent(3));
     fill(v, to);
     return v;
   };

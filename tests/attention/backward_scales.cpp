@@ -22,7 +22,7 @@ struct Scaled {
   ViewOf<Exec, float**> scales_view;
 
   Scaled(char const* name, int batch, int heads, int rows, int width, int scale_batch, int scale_heads, unsigned seed)
-      : view(name, batch, heads, rows, width),
+      : view(std::string(name), batch, heads, rows, width),
         scales(some_scales(std::size_t(scale_batch) * scale_heads)),
         scales_view("scales", scale_batch, scale_heads) {
     auto const elements = uniform<T>(view.size(), seed, -2, 2);

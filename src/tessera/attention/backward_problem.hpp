@@ -43,7 +43,12 @@ inline AttentionBackwardProblem with_sequences_by_ends(AttentionBackwardProblem 
   return p;
 }
 
-/// Where a row of a plane of the workspace is one of the operands' matrices; else it becomes one behind their last.
+/// A row of a plane of the workspace is that of the operands' matrices.
+struct SameRows {
+  explicit SameRows(AttentionProblem const&) {}
+  KOKKOS_FORCEINLINE_FUNCTION void find(Plane&, std::int64_t&) const {}
+};
+/// The same of packed sequences: another row, or, where none is in its place, one behind their last.
 struct BackwardRowPlaces {
   static constexpr int tile_rows = 128;  // sequences begin at multiples of that, which any kernel's tile divides
   SequenceStarts queries;

@@ -52,12 +52,12 @@ struct BackwardRowWalk {
 };
 
 /// BackwardRows, and clear sums of dQ where there are some.
-template <class Exec, class Compute>
+template <class Exec, class Compute, class Places>
 struct PrepareBackward {
   using Walk = BackwardRowWalk<Exec, Compute>;
   Walk walk;
   MatrixStack o, d_o, lse, d_lse;
-  BackwardRowPlaces places;
+  Places places;
   BackwardRows<Compute> to;
   float* sums;  // of dQ: as many a row
   std::int64_t sum_cols;
@@ -121,11 +121,11 @@ struct PrepareBackward {
 
 /// dQ from its sums, which lie by tiles of 64 queries and D features in `Order`: a thread has eight features of the two
 /// rows whose sums lie side by side.
-template <class Exec, class Order, int D>
+template <class Exec, class Order, int D, class Places>
 struct FinishBackward {
   static constexpr int threads = 256, packs = D / 8, teams_a_tile = 32 * packs / threads;
   MatrixStack dq;
-  BackwardRowPlaces places;
+  Places places;
   float const* sums;
   std::int64_t planes, tiles;  // a plane has
   float scale;
@@ -184,10 +184,10 @@ struct PackedBackwardRow {
 };
 
 /// PrepareBackward of rows of O and dO of T.
-template <class Exec, class T, int Lanes>
+template <class Exec, class T, int Lanes, class Places>
 struct PackedPrepareBackward {
   using Row = PackedBackwardRow<Exec, T, Lanes>;
-  PrepareBackward<Exec, float> rest;
+  PrepareBackward<Exec, float, Places> rest;
   std::int64_t all;  // rows
   Divisor rows, inner;
 

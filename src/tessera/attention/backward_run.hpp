@@ -46,10 +46,10 @@ struct BackwardWorkspace {
   }
 };
 
-template <class Exec, class Compute>
-void prepare_backward_rows(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
-                           void* workspace) {
-  using Kernel = PrepareBackward<KernelSpace<Exec>, Compute>;
+template <class Exec, class Compute, class Places>
+void prepare_rows_in_places(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                            void* workspace) {
+  using Kernel = PrepareBackward<KernelSpace<Exec>, Compute, Places>;
   using Walk = typename Kernel::Walk;
   Walk const walk{w.rows, p.forward.q.inner, p.entries()};
   Kernel const kernel{walk,
@@ -57,7 +57,7 @@ void prepare_backward_rows(Exec const& exec, AttentionBackwardProblem const& p, 
                       p.d_o,
                       p.forward.lse,
                       p.d_lse,
-                      BackwardRowPlaces(p.forward),
+                      Places(p.forward),
                       w.rows_in<Compute>(workspace, p.forward.q),
                       w.sums_in(workspace),
                       w.sum_cols,
@@ -65,13 +65,22 @@ void prepare_backward_rows(Exec const& exec, AttentionBackwardProblem const& p, 
   if constexpr (WarpAtoms<Exec>::available && std::is_same_v<Compute, float>)
     if (p.d_o.type == p.forward.o.type && backward_rows_packed(p.d_o) && backward_rows_packed(p.forward.o))
       return visit_packed_backward(p.d_o, [&](auto tag, auto lanes) {
-        using Packed = PackedPrepareBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value>;
+        using Packed = PackedPrepareBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value, Places>;
         std::int64_t const rows = walk.outer * walk.inner * walk.rows;
         launch<Packed::Row::threads, 4>("tessera::attention_backward", exec,
                                         (rows + Packed::Row::rows_a_team - 1) / Packed::Row::rows_a_team, 0,
                                         Packed{kernel, rows, Divisor(walk.rows), Divisor(walk.inner)});
       });
   launch<Walk::threads>("tessera::attention_backward", exec, walk.teams(), 0, kernel);
+}
+
+template <class Exec, class Compute>
+void prepare_backward_rows(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                           void* workspace) {
+  if (p.packed())
+    prepare_rows_in_places<Exec, Compute, BackwardRowPlaces>(exec, p, w, workspace);
+  else
+    prepare_rows_in_places<Exec, Compute, SameRows>(exec, p, w, workspace);
 }
 
 /// Gradients of the sinks, when what the products need of each query is there. Without entries they are 0.
@@ -100,21 +109,17 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
 }
 
 /// dQ from the sums in the workspace.
-template <class Exec, class Order, int D>
+template <class Exec, class Order, int D, bool Packed>
 void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w, void* workspace) {
   MatrixStack const& m = p.dq;
   auto const fits = [](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % 8 == 0; };
   bool const packed = reinterpret_cast<std::uintptr_t>(m.data) % (8 * size_of(m.type)) == 0 && m.cols % 8 == 0 &&
                       m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
                       fits(m.outer, m.outer_stride);
-  using Kernel = FinishBackward<KernelSpace<Exec>, Order, D>;
-  Kernel const kernel{m,
-                      BackwardRowPlaces(p.forward),
-                      w.sums_in(workspace),
-                      w.planes,
-                      w.rows / 64,
-                      static_cast<float>(p.forward.scale),
-                      packed};
+  using Places = std::conditional_t<Packed, BackwardRowPlaces, SameRows>;
+  using Kernel = FinishBackward<KernelSpace<Exec>, Order, D, Places>;
+  Kernel const kernel{
+      m, Places(p.forward), w.sums_in(workspace), w.planes, w.rows / 64, static_cast<float>(p.forward.scale), packed};
   launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
 }
 
@@ -161,7 +166,7 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
   using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
   run_tiles<Atoms>("tessera::attention_backward", exec,
                    Kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask));
-  finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D>(exec, p, w, workspace);
+  finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D, Packed>(exec, p, w, workspace);
 }
 
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
