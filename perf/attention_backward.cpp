@@ -3,8 +3,9 @@
 //
 // Gradients of attention: attention_bwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
 // Variants: full, causal, either with sums of dQ in a fixed order (full_deterministic) or with dropout of a tenth of
-// the weights (full_dropout); causal ones with a window of keys (window1024), over documents, with scores (alibi,
-// softcap). FLOP/s count 2.5 times the forward's operations, of visible pairs.
+// the weights (full_dropout); causal ones with a window of keys (window1024), over documents told by ids (documents) or
+// by where they begin (packed, packed_deterministic), with scores (alibi, softcap). FLOP/s count 2.5 times the
+// forward's operations, of visible pairs.
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ namespace {
 struct BackwardVariant {
   AttentionBackwardOptions options;
   std::vector<int> starts;  // of documents
+  bool packed = false;      // told by these, else by an id a token
   std::string score;
   std::int64_t pairs = 0;  // of one head, where they are not those of all or of causal attention
 
@@ -33,7 +35,10 @@ struct BackwardVariant {
     if (rest.empty() && (base == "alibi" || base == "softcap")) {
       score = base;
       known = true;
-    } else if (rest.empty() && s.batch == 1 && s.query_length == s.kv_length && base == "documents") {
+    } else if (s.batch == 1 && s.query_length == s.kv_length &&
+               ((base == "documents" && rest.empty()) ||
+                (base == "packed" && (rest.empty() || options.deterministic)))) {
+      packed = base == "packed";
       starts = document_starts(s.kv_length);
       pairs = document_pairs(starts);
       known = true;
@@ -47,13 +52,25 @@ struct BackwardVariant {
       throw std::invalid_argument(
           "--variant=" + name +
           ": full, causal, and these with _deterministic or _dropout, alibi, softcap, and of as "
-          "many queries as keys window and its keys, or of one batch entry documents");
+          "many queries as keys window and its keys, or of one batch entry documents, packed or packed_deterministic");
   }
 };
+
+/// Documents told by where they begin.
+template <class Exec, class T>
+Implementation backward_over_packed(Exec const& exec, BackwardOperands<Exec, T> const& x,
+                                    AttentionBackwardOptions options, std::vector<int> const& document_starts) {
+  Kokkos::View<int*, typename Exec::memory_space> starts("starts", document_starts.size());
+  Kokkos::deep_copy(starts, Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                                document_starts.data(), document_starts.size()));
+  options.forward.query_starts = options.forward.key_starts = starts;
+  return backward_of(exec, x, options, score::Identity{}, mask::All{}, starts);
+}
 
 template <class Exec, class T>
 Implementation run_variant(Exec const& exec, model::AttentionShape const& shape, BackwardVariant const& variant) {
   BackwardOperands<Exec, T> const x(exec, shape);
+  if (variant.packed) return backward_over_packed(exec, x, variant.options, variant.starts);
   if constexpr (std::is_same_v<T, bf16_t>) {
     if (!variant.score.empty()) return backward_with_score(exec, x, variant.score);
     if (!variant.starts.empty()) return backward_over_documents(exec, x, variant.starts);
@@ -66,7 +83,7 @@ Case backward_case(Session<Exec>& session, std::string const& type, std::string 
                    std::string const& size) {
   model::AttentionShape const shape = parse_shape(size);
   BackwardVariant const made(variant, shape);
-  if (!std::is_same_v<T, bf16_t> && (!made.score.empty() || !made.starts.empty()))
+  if (!std::is_same_v<T, bf16_t> && (!made.score.empty() || (!made.starts.empty() && !made.packed)))
     throw std::invalid_argument("--variant=" + variant + " is for bf16");
   Case c{"attention_bwd", type, variant, to_string(shape)};
   c.work = model::attention_backward_work(shape, made.options.forward.causal, sizeof(T));
@@ -85,9 +102,18 @@ Case backward_case(Session<Exec>& session, std::string const& type, std::string 
 /// What is measured when nothing is asked for.
 std::vector<std::string> default_variants(bool all) {
   if (!all) return {"full", "causal"};
-  return {"full",         "causal",         "full_deterministic", "causal_deterministic",
-          "full_dropout", "causal_dropout", "window1024",         "documents",
-          "alibi",        "softcap"};
+  return {"full",
+          "causal",
+          "full_deterministic",
+          "causal_deterministic",
+          "full_dropout",
+          "causal_dropout",
+          "window1024",
+          "documents",
+          "packed",
+          "packed_deterministic",
+          "alibi",
+          "softcap"};
 }
 
 struct AttentionBackward {

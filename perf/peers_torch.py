@@ -252,6 +252,7 @@ def flex_gradient_cases(cuda):
     none = lambda: None
     table = [("window1024", triangle(length) - triangle(length - width), near, none),
              ("documents", sum(triangle(n) for n in documents), same, none),
+             ("packed", sum(triangle(n) for n in documents), same, none),
              ("alibi", length * length / 2, before, alibi),
              ("softcap", length * length / 2, before, lambda: lambda s, b, h, i, j: 50 * torch.tanh(s / 50))]
     for variant, visible, mask, functor in table:
@@ -264,6 +265,25 @@ def flex_gradient_cases(cuda):
             return lambda: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
         shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
         yield f"attention_bwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 10.0 * heads * visible * d}, prepare
+
+
+def packed_gradient_cases(cuda):
+    """Gradients over documents told by where they begin, causal: FlashAttention-2 as PyTorch has it; the forward has run."""
+    if not cuda:
+        return
+    heads, length, d = 16, 16384, 128
+    documents = (512, 1024, 4096, 2048, 1024, 3584, 1024, 3072)
+    pairs = sum(n * (n + 1) / 2 for n in documents)
+
+    def prepare():
+        q, k, v, d_o = (random(length, heads, d, torch.bfloat16) for _ in range(4))
+        starts = F.pad(torch.tensor(documents, device="cuda").cumsum(0), (1, 0)).int()
+        most, aten = max(documents), torch.ops.aten
+        o, lse, state, unused, _ = aten._flash_attention_forward(q, k, v, starts, starts, most, most, 0.0, True, False)
+        return lambda: aten._flash_attention_backward(d_o, q, k, v, o, lse, starts, starts, most, most, 0.0, True, state,
+                                                      unused)
+    shape = f"B1Hq{heads}Hkv{heads}Sq{length}Sk{length}D{d}"
+    yield f"attention_bwd/{{}}/bf16/packed/{shape}/torch_flash", {"flops": 10.0 * heads * pairs * d}, prepare
 
 
 def row_cases(cuda):
@@ -371,10 +391,10 @@ def main():
     parser.add_argument("--output", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
     parser.add_argument("--only",
-                        default="gemm,gemm_grouped,attention_fwd,attention_bwd,flex_gradients,masked_attention,"
-                                "scored_attention,rows,row_gradients",
-                        help="gemm, gemm_grouped, attention_fwd, attention_bwd, flex_gradients, masked_attention, "
-                             "scored_attention, rows, row_gradients")
+                        default="gemm,gemm_grouped,attention_fwd,attention_bwd,flex_gradients,packed_gradients,"
+                                "masked_attention,scored_attention,rows,row_gradients",
+                        help="gemm, gemm_grouped, attention_fwd, attention_bwd, flex_gradients, packed_gradients, "
+                             "masked_attention, scored_attention, rows, row_gradients")
     parser.add_argument("--seconds", type=float, default=0.3)
     arguments = parser.parse_args()
     random.device = arguments.device
@@ -388,6 +408,7 @@ def main():
     benchmarks = []
     families = {"gemm": gemm_cases, "gemm_grouped": grouped_cases, "attention_fwd": attention_cases,
                 "attention_bwd": attention_gradient_cases, "flex_gradients": flex_gradient_cases,
+                "packed_gradients": packed_gradient_cases,
                 "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases,
                 "rows": row_cases, "row_gradients": row_gradient_cases}
     for family in arguments.only.split(","):

@@ -15,6 +15,13 @@ struct AttentionBackwardOptions {
   /// The gradient that arrives through LSE, (B, H, S_q): added to what arrives through O.
   ViewRef<float const, 3> d_lse = {};
   ViewRef<double const, 3> d_lse_fp64 = {};  ///< the same for operands of double
+  /// The gradient of the sinks, (H): written when given.
+  ViewRef<float, 1> d_sinks = {};
+  /// The gradient of what score::additive_bias adds, written when given: (B or 1, H or 1, S_q or 1, S_k), 1 where one
+  /// element of the View serves all of them, over which it is then summed, always in one order. By the portable
+  /// kernels, behind the others.
+  ViewRef<float, 4> d_bias = {};
+  ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
   /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
   /// come.
   bool deterministic = false;
@@ -43,6 +50,9 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
            "CMake)";
   } else {
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
+    if (own_functor<Score, Mask> && p.packed())
+      return "the hopper pipeline takes packed sequences without a score or mask of the caller's own";
+    if (p.forward.scales.present()) return "the hopper pipeline forms no gradients with scales of heads";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
       return "there is nothing to multiply";
     if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
@@ -68,17 +78,15 @@ inline void refuse_in_backward(AttentionOptions const& options) {
   auto const refuse = [](bool is, char const* what) {
     if (is) throw Error(ErrorCode::unsupported, std::string(backward_name) + ": no gradients with " + what);
   };
-  refuse(static_cast<bool>(options.query_starts) || static_cast<bool>(options.key_starts), "packed sequences");
   refuse(static_cast<bool>(options.block_table), "keys in pages");
-  refuse(options.q_scale || options.k_scale || options.v_scale, "scales of heads");
   refuse(options.k_tile_scale || options.v_tile_scale, "scales of tiles of keys");
 }
 
 /// Takes a vector of each query.
 template <class Exec, class T>
-MatrixStack take_query_values(char const* name, Array<T, 3> const& a, AttentionProblem const& p,
+MatrixStack take_query_values(char const* name, Array<T, 3> const& a, MatrixStack const& d_o,
                               std::string const& operands) {
-  if (a.extent[0] != p.q.outer || a.extent[1] != p.q.inner || a.extent[2] != p.q.rows)
+  if (a.extent[0] != d_o.outer || a.extent[1] != d_o.inner || a.extent[2] != d_o.rows)
     throw Error(ErrorCode::extent, std::string(backward_name) + ": " + name + " " + shape(a) +
                                        " is not (batch, heads, queries) of Q; " + operands);
   check_data(backward_name, name, a);
@@ -113,8 +121,8 @@ constexpr void require_backward_operands() {
   static_assert(
       std::is_same_v<TQ, typename K::non_const_value_type> && std::is_same_v<TQ, typename V::non_const_value_type>,
       "attention_backward: Q, K and V have one value type");
-  static_assert(float_type<TQ> && sizeof(TQ) > 1 && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
-                "attention_backward: the elements are float, fp16_t or bf16_t, or double on a CPU");
+  static_assert(float_type<TQ> && (!std::is_same_v<TQ, double> || Machine<Exec>::is_host),
+                "attention_backward: the elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t, or double on a CPU");
   constexpr bool wide = std::is_same_v<TQ, double>;
   static_assert(wide == std::is_same_v<typename DQ::value_type, double> &&
                     wide == std::is_same_v<typename DK::value_type, double> &&
@@ -126,10 +134,72 @@ constexpr void require_backward_operands() {
                 "and V are; LSE is of float, or then of double");
 }
 
-template <class Exec, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
-AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, DV const& dv_view, Q const& q_view,
-                                          K const& k_view, V const& v_view, O const& o_view, L const& lse_view,
-                                          DO const& d_o_view, AttentionBackwardOptions const& options) {
+template <class Exec>
+void take_sink_gradients(AttentionBackwardProblem& p, AttentionBackwardOptions const& options,
+                         std::string const& operands) {
+  check_value(static_cast<bool>(options.forward.sinks), backward_name,
+              "options.d_sinks is of options.forward.sinks, which is missing");
+  auto const& d_sinks = options.d_sinks.array();
+  options.d_sinks.template check_accessible<Exec>(backward_name, "options.d_sinks");
+  check_extent(backward_name, "d_sinks", d_sinks, 0, p.forward.q.inner, "the heads of Q; " + operands);
+  check_data(backward_name, "d_sinks", d_sinks);
+  p.d_sinks = d_sinks.data;
+  p.d_sinks_stride = d_sinks.stride[0];
+}
+
+/// Behind the operands. Whether a batch entry, a head or a query has elements of its own, the View of the score says.
+template <class Exec, class Score, class T>
+void take_bias_gradient(AttentionBackwardProblem& p, ViewRef<T, 4> const& d_bias, Score const& score,
+                        std::string const& operands) {
+  auto const refuse = [](char const* why) {
+    throw Error(ErrorCode::unsupported, std::string(backward_name) + ": no options.d_bias " + why);
+  };
+  if constexpr (!gives_bias_gradient<Score>) {
+    refuse("of another score than score::additive_bias");
+  } else {
+    if (p.packed()) refuse("with packed sequences");
+    auto const& a = d_bias.array();
+    d_bias.template check_accessible<Exec>(backward_name, "options.d_bias");
+    MatrixStack const bias = ScoreMatrix<own_score<Score>>::matrices(ScoreParts<Score>::own(score));
+    AttentionProblem const& f = p.forward;
+    std::int64_t const all[4] = {f.q.outer, f.q.inner, f.q.rows, f.k.rows};
+    bool const shared[4] = {bias.outer == 1 || bias.outer_stride == 0, bias.inner == 1 || bias.inner_stride == 0,
+                            bias.rows == 1 || bias.row_stride == 0, bias.cols == 1 || bias.col_stride == 0};
+    if (shared[3] && all[3] > 1) refuse("of a bias that all keys have in common");
+    for (int i = 0; i < 4; ++i)
+      if (a.extent[i] != (shared[i] ? 1 : all[i]))
+        throw Error(ErrorCode::extent, std::string(backward_name) + ": d_bias " + shape(a) +
+                                           " does not have the extents of the bias, 1 where one element of it serves "
+                                           "all; " +
+                                           operands);
+    check_data(backward_name, "d_bias", a);
+    check_no_overlap(backward_name, "d_bias", a, "the bias", array(ScoreParts<Score>::own(score).values));
+    p.d_bias = attention_stack(a, AttentionLayout::bhsd);
+  }
+}
+
+/// No gradient lies where something of the options is read.
+inline void check_apart_from_options(char const* name, AnyArray const& gradient,
+                                     AttentionBackwardOptions const& options) {
+  auto const check = [&](char const* other, auto const& numbers) {
+    if (numbers) check_no_overlap(backward_name, name, gradient, other, numbers.array());
+  };
+  check("d_lse", options.d_lse);
+  check("d_lse_fp64", options.d_lse_fp64);
+  check("query_starts", options.forward.query_starts);
+  check("key_starts", options.forward.key_starts);
+  check("key_lengths", options.forward.key_lengths);
+  check("sinks", options.forward.sinks);
+  check("q_scale", options.forward.q_scale);
+  check("k_scale", options.forward.k_scale);
+  check("v_scale", options.forward.v_scale);
+}
+
+template <class Exec, class Score, class DQ, class DK, class DV, class Q, class K, class V, class O, class L, class DO>
+AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view, DK const& dk_view, DV const& dv_view,
+                                          Q const& q_view, K const& k_view, V const& v_view, O const& o_view,
+                                          L const& lse_view, DO const& d_o_view,
+                                          AttentionBackwardOptions const& options) {
   AttentionOptions forward = options.forward;
   refuse_in_backward(forward);
   forward.lse = {};
@@ -153,7 +223,7 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   p.dq = take_gradient("dQ", dq, "Q", q, forward.layout);
   p.dk = take_gradient("dK", dk, "K", k, forward.layout);
   p.dv = take_gradient("dV", dv, "V", v, forward.layout);
-  p.forward.lse = take_query_values<Exec>("LSE", lse, p.forward, operands);
+  p.forward.lse = take_query_values<Exec>("LSE", lse, p.d_o, operands);
   constexpr bool wide = std::is_same_v<typename Q::non_const_value_type, double>;
   check_value(wide ? !options.d_lse : !options.d_lse_fp64, backward_name,
               wide ? "operands of double have options.d_lse_fp64, not options.d_lse"
@@ -161,7 +231,7 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   auto const take_d_lse = [&](auto const& d_lse) {
     if (!d_lse) return;
     d_lse.template check_accessible<Exec>(backward_name, "options.d_lse");
-    p.d_lse = take_query_values<Exec>("d_lse", d_lse.array(), p.forward, operands);
+    p.d_lse = take_query_values<Exec>("d_lse", d_lse.array(), p.d_o, operands);
   };
   take_d_lse(options.d_lse);
   take_d_lse(options.d_lse_fp64);
@@ -173,6 +243,7 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
     check_no_overlap(backward_name, name, a, "O", o);
     check_no_overlap(backward_name, name, a, "dO", d_o);
     check_no_overlap(backward_name, name, a, "LSE", lse);
+    check_apart_from_options(name, a, options);
   };
   check_output("dQ", dq);
   check_output("dK", dk);
@@ -180,12 +251,43 @@ AttentionBackwardProblem backward_problem(DQ const& dq_view, DK const& dk_view, 
   check_no_overlap(backward_name, "dQ", dq, "dK", dk);
   check_no_overlap(backward_name, "dQ", dq, "dV", dv);
   check_no_overlap(backward_name, "dK", dk, "dV", dv);
-  return p;
+  if (options.d_sinks) {
+    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dQ", dq);
+    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dK", dk);
+    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dV", dv);
+    check_output("d_sinks", options.d_sinks.array());
+    take_sink_gradients<Exec>(p, options, operands);
+  }
+  check_value(wide ? !options.d_bias : !options.d_bias_fp64, backward_name,
+              wide ? "operands of double have options.d_bias_fp64, not options.d_bias"
+                   : "only operands of double have options.d_bias_fp64");
+  auto const take_bias = [&](auto const& d_bias) {
+    if (!d_bias) return;
+    auto const& a = d_bias.array();
+    check_output("d_bias", a);
+    check_no_overlap(backward_name, "d_bias", a, "dQ", dq);
+    check_no_overlap(backward_name, "d_bias", a, "dK", dk);
+    check_no_overlap(backward_name, "d_bias", a, "dV", dv);
+    if (options.d_sinks) check_no_overlap(backward_name, "d_bias", a, "d_sinks", options.d_sinks.array());
+    take_bias_gradient<Exec>(p, d_bias, score, operands);
+  };
+  take_bias(options.d_bias);
+  take_bias(options.d_bias_fp64);
+  return with_sequences_by_ends(p);
 }
 
-/// Whether the pipeline of bulk copies adds dQ up in memory; else a pass over the queries forms it.
-inline bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
-  return !deterministic && attention_features(p.forward) <= 128;
+/// Whether the pipeline of bulk copies can add dQ up in memory for D features; else a pass over the queries forms it.
+/// Where dropout and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
+template <class Score, int D, bool Packed>
+inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
+
+template <class Score>
+bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
+  bool can = false;
+  visit_features(attention_features(p.forward), [&](auto d) {
+    can = p.packed() ? can_add_queries<Score, d(), true> : can_add_queries<Score, d(), false>;
+  });
+  return !deterministic && can;
 }
 
 /// What runs, and the workspace it takes.
@@ -208,8 +310,9 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   plan.reason = refusal != nullptr                        ? refusal
                 : wanted != AttentionAlgorithm::automatic ? "asked for"
                 : has_bulk_pipeline<Exec> && !bulk        ? obstacle
+                : bulk && p.d_bias.data != nullptr        ? "the fastest that runs here; d_bias by the portable kernel"
                                                           : "the fastest that runs here";
-  bool const adds = bulk && adds_queries(p, options.deterministic);
+  bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   BackwardWorkspace const w(p, sizeof(Compute), sums);
@@ -221,7 +324,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     plan.tile_features = Atoms::D;
     plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
     plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
-    plan.tiles = p.key_planes() * ((p.forward.k.rows + Atoms::BN - 1) / Atoms::BN);
+    plan.tiles = p.key_planes() * BackwardShape<Compute>(p.forward).key_tiles(Atoms::BN);
   };
   if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (bulk)
@@ -240,7 +343,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   if (!bulk)
     visit_features(attention_features(p.forward), [&](auto d) {
       using Atoms = BackwardTiledAtoms<Exec, Compute, decltype(d)::value, true>;
-      describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask>>{}, std::type_identity<Atoms>{});
+      describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, true>>{}, std::type_identity<Atoms>{});
     });
   return plan;
 }
@@ -252,9 +355,14 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
     if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
                   (!own_functor<Score, Mask> || compiles_bulk_kernels))
       if (plan.algorithm == AttentionAlgorithm::hopper) {
-        if constexpr (d() <= 128)
-          if (adds_queries(p, deterministic)) return run_backward_bulk<Exec, T, d()>(exec, p, workspace, score, mask);
-        return run_backward_bulk_in_place<Exec, T, d()>(exec, p, workspace, score, mask);
+        auto const run = [&](auto packed) {
+          if constexpr (can_add_queries<Score, d(), packed()>)
+            if (!deterministic) return run_backward_bulk<Exec, T, d(), packed()>(exec, p, workspace, score, mask);
+          run_backward_bulk_in_place<Exec, T, d(), packed()>(exec, p, workspace, score, mask);
+        };
+        if constexpr (!own_functor<Score, Mask>)
+          if (p.packed()) return run(std::true_type{});
+        return run(std::false_type{});
       }
     run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
   });
@@ -286,7 +394,7 @@ AttentionPlan attention_backward_plan(Exec const& exec, DQ const& dq, DK const& 
   detail::require_backward_operands<Exec, DQ, DK, DV, Q, K, V, O, L, DO>();
   return detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const&) {
     return detail::plan_backward<Exec, detail::attention_compute<Q>, ToRun, Mask>(
-        exec, detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options), options);
+        exec, detail::backward_problem<Exec>(score, dq, dk, dv, q, k, v, o, lse, d_o, options), options);
   });
 }
 
@@ -307,12 +415,13 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 ///
 /// Shapes as in attention(): Q, dQ (B, H, S_q, d), K, dK (B, H_kv, S_k, d), V, dV (B, H_kv, S_k, d_v), O, dO (B, H,
 /// S_q, d_v), LSE (B, H, S_q), or with the sequence before the heads; any strides; d and d_v up to 256. dK and dV are
-/// summed over the query heads that share them. Elements are float, fp16_t or bf16_t with fp32 accumulation, or double
-/// on a CPU; gradients may be of another floating-point type. Runs asynchronously on `exec`, without fence or
+/// summed over the query heads that share them. Elements are float, fp16_t, bf16_t, e4m3_t or e5m2_t with fp32
+/// accumulation, or double on a CPU; O, dO and gradients may be of another floating-point type. With scales of heads
+/// the gradients are those of what the elements are times their scales. Runs asynchronously on `exec`, without fence or
 /// allocation.
 ///
 /// A query that sees no key (LSE = −∞) has no gradient: its dQ is 0, and it adds nothing to dK and dV, whatever finite
-/// numbers its dO has. Keys behind a key length have dK = dV = 0.
+/// numbers its dO has. Keys behind a key length have dK = dV = 0. Of packed sequences rows of none are not written.
 ///
 /// @param options what the forward was called with, its dropout too, which drops the same weights, and more
 /// @param score as in the forward; it says that it only adds, or what its derivative is, or is differentiated: see
@@ -320,9 +429,9 @@ std::size_t attention_backward_workspace_size(Exec const& exec, DQ const& dq, DK
 /// @param mask as in the forward
 /// @throws Error as attention() does of Q, K, V, O and options.forward; Error{extent} a gradient, LSE or d_lse does not
 /// have the extents of what it belongs to; {overlap} a gradient shares memory with another operand or with itself;
-/// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} packed sequences,
-/// keys in pages, scales, or the asked algorithm cannot run and options.allow_fallback is false.
-/// Outputs are then untouched.
+/// {null_data}; {workspace} options.workspace is missing, not aligned or too small; {unsupported} keys in pages,
+/// scales of tiles of keys, d_bias of packed sequences, of a bias that all keys have in common or of another score, or
+/// the asked algorithm cannot run and options.allow_fallback is false. Outputs are then untouched.
 template <detail::execution_space Exec, detail::view DQ, detail::view DK, detail::view DV, detail::view Q,
           detail::view K, detail::view V, detail::view O, detail::view L, detail::view DO,
           class Score = score::Identity, class Mask = mask::All>
@@ -334,13 +443,22 @@ void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& 
   static_assert(detail::has_derivative<Score, Compute>,
                 "attention_backward: the score functor says neither only_adds nor slope(), and does not take a Dual "
                 "number (score.hpp, dual.hpp)");
-  auto const p = detail::backward_problem<Exec>(dq, dk, dv, q, k, v, o, lse, d_o, options);
+  auto const p = detail::backward_problem<Exec>(score, dq, dk, dv, q, k, v, o, lse, d_o, options);
   detail::with_score_to_run<Score, Mask>(options.forward, score, [&]<class ToRun>(ToRun const& to_run) {
     AttentionPlan const plan = detail::plan_backward<Exec, Compute, ToRun, Mask>(exec, p, options);
-    if (p.forward.q.outer == 0 || p.forward.q.inner == 0) return;
-    detail::check_backward_workspace(options, plan);
-    detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
-                                                                          options.workspace, to_run, mask);
+    if (p.forward.q.inner == 0) return;
+    if (p.forward.q.outer > 0) {
+      detail::check_backward_workspace(options, plan);
+      detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
+                                                                            options.workspace, to_run, mask);
+    } else if (p.d_sinks != nullptr) {
+      detail::run_sink_gradients<Exec, Compute>(exec, p, {p, sizeof(Compute), 0}, options.workspace);
+    }
+    if constexpr (detail::gives_bias_gradient<ToRun>)
+      if (p.d_bias.data != nullptr)
+        detail::visit_features(detail::attention_features(p.forward), [&](auto d) {
+          detail::run_bias_gradients<Exec, Compute, d()>(exec, p, options.workspace, to_run, mask);
+        });
   });
 }
 

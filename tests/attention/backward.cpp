@@ -119,9 +119,9 @@ TEST_CASE_TEMPLATE_DEFINE("attention_backward names what does not fit and writes
   small.workspace_bytes = 16;
   CHECK_THROWS_WITH_AS(run(x.dq, small), doctest::Contains("workspace"), Error);
   AttentionBackwardOptions scaled;
-  ViewOf<Exec, float**> const one("one", 1, 1);
-  scaled.forward.q_scale = one;
-  CHECK_THROWS_WITH_AS(run(x.dq, scaled), doctest::Contains("scales"), Error);
+  ViewOf<Exec, float***> const one("one", 1, 1, 1);
+  scaled.forward.k_tile_scale = one;
+  CHECK_THROWS_WITH_AS(run(x.dq, scaled), doctest::Contains("scales of tiles of keys"), Error);
   AttentionBackwardOptions refused;
   refused.algorithm = AttentionAlgorithm::tensor_core;
   refused.allow_fallback = false;

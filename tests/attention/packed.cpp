@@ -1,47 +1,12 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include <cstring>
-
-#include "attention/operands.hpp"
+#include "attention/packed.hpp"
 #include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
 
 namespace {
-
-using Starts = std::vector<int>;
-
-/// The sequence of a row, -1 where it has none.
-int sequence_of(Starts const& starts, int row) {
-  for (std::size_t s = 0; s + 1 < starts.size(); ++s)
-    if (row >= starts[s] && row < starts[s + 1]) return static_cast<int>(s);
-  return -1;
-}
-
-/// Elements of rows without a sequence: still as poison() left them. They become what the reference has for rows that
-/// see nothing.
-template <class View, class T>
-void expect_rest_untouched(View const& view, Starts const& starts, int rows, int width, T nothing) {
-  auto all = values(view);
-  unsigned char byte[sizeof(T)];
-  std::memset(byte, 0xA5, sizeof(byte));
-  bool untouched = true;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (sequence_of(starts, static_cast<int>(i / width % rows)) < 0) {
-      untouched = untouched && std::memcmp(&all[i], byte, sizeof(byte)) == 0;
-      all[i] = nothing;
-    }
-  CHECK(untouched);
-  fill(view, all);
-}
-
-template <class Exec>
-ViewOf<Exec, int*> on_device(Starts const& starts) {
-  ViewOf<Exec, int*> v("starts", starts.size());
-  fill(v, starts);
-  return v;
-}
 
 /// Compares with the reference over all rows, to which keys of other sequences are hidden.
 template <class Exec, class T>
@@ -59,32 +24,21 @@ void run_packed(AttentionShape z, Starts const& q_starts, Starts const& k_starts
   expect_rest_untouched(x.ov, q_starts, z.queries, z.d_v, T(0));
   using L = typename decltype(x.lse)::non_const_value_type;
   expect_rest_untouched(x.lse, q_starts, z.queries, 1, L(-INFINITY));
-  auto const visible = [&](int, int i, int j) {
-    int const s = sequence_of(q_starts, i);
-    if (s < 0 || s != sequence_of(k_starts, j)) return false;
-    int const own = i - q_starts[s] + k_starts[s + 1] - k_starts[s] - (q_starts[s + 1] - q_starts[s]);
-    int const key = j - k_starts[s];
-    return (!options.causal || key <= own) && (!options.window_left || key >= own - *options.window_left) &&
-           (!options.window_right || key <= own + *options.window_right);
-  };
+  auto const visible = packed_sight(options, q_starts, k_starts);
   x.check(visible, unchanged, x.scale());
 }
-
-/// Sequences of one row, of whole and part tiles, without queries, without keys, and rows of none at both ends.
-Starts const query_starts = {3, 4, 4, 68, 201, 210, 210, 330}, key_starts = {0, 1, 60, 60, 200, 203, 240, 380};
-constexpr AttentionShape shape = {1, 4, 2, 340, 400, 16, 24};
 
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("attention takes each of packed sequences by itself", Exec, packed_id) {
-  run_packed<Exec, float>(shape, query_starts, key_starts);
-  run_packed<Exec, float>(shape, query_starts, key_starts, {.causal = true});
-  run_packed<Exec, float>(shape, query_starts, query_starts, {.causal = true});
-  run_packed<Exec, float>(shape, query_starts, key_starts, {.causal = true, .window_left = 30});
-  run_packed<Exec, float>(shape, query_starts, query_starts, {.window_left = 10, .window_right = 50});
-  run_packed<Exec, float>(shape, {0, 340}, {0, 400}, {.causal = true});
-  run_packed<Exec, float>(shape, {5, 5, 5}, {7, 100, 400});  // no queries at all
-  run_packed<Exec, float>(shape, {0}, {400});                // no sequence
+  run_packed<Exec, float>(packed_shape, query_starts, key_starts);
+  run_packed<Exec, float>(packed_shape, query_starts, key_starts, {.causal = true});
+  run_packed<Exec, float>(packed_shape, query_starts, query_starts, {.causal = true});
+  run_packed<Exec, float>(packed_shape, query_starts, key_starts, {.causal = true, .window_left = 30});
+  run_packed<Exec, float>(packed_shape, query_starts, query_starts, {.window_left = 10, .window_right = 50});
+  run_packed<Exec, float>(packed_shape, {0, 340}, {0, 400}, {.causal = true});
+  run_packed<Exec, float>(packed_shape, {5, 5, 5}, {7, 100, 400});  // no queries at all
+  run_packed<Exec, float>(packed_shape, {0}, {400});                // no sequence
 }
 TEST_CASE_TEMPLATE_APPLY(packed_id, Spaces);
 
@@ -92,7 +46,7 @@ TEST_CASE_TEMPLATE_DEFINE("attention takes packed sequences of 16-bit and fp64 o
   AttentionShape const z{1, 4, 2, 340, 400, 128, 72};
   run_packed<Exec, bf16_t>(z, query_starts, key_starts, {.causal = true});
   run_packed<Exec, bf16_t>(z, query_starts, key_starts, {.algorithm = AttentionAlgorithm::tiled});
-  if constexpr (detail::Machine<Exec>::is_host) run_packed<Exec, double>(shape, query_starts, key_starts);
+  if constexpr (detail::Machine<Exec>::is_host) run_packed<Exec, double>(packed_shape, query_starts, key_starts);
 }
 TEST_CASE_TEMPLATE_APPLY(packed_types_id, Spaces);
 
@@ -115,14 +69,14 @@ TEST_CASE_TEMPLATE_APPLY(packed_tensor_core_id, Spaces);
 TEST_CASE_TEMPLATE_DEFINE("attention takes many short packed sequences", Exec, packed_many_id) {
   Starts starts = {0};
   for (int s = 0; starts.back() < 330; ++s) starts.push_back(starts.back() + s % 4);
-  AttentionShape z = shape;
+  AttentionShape z = packed_shape;
   z.keys = z.queries;
   run_packed<Exec, float>(z, starts, starts, {.causal = true});
 }
 TEST_CASE_TEMPLATE_APPLY(packed_many_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("packed sequences lie with the sequence before the heads too", Exec, packed_layout_id) {
-  AttentionShape const z = shape;
+  AttentionShape const z = packed_shape;
   Operands<Exec, float> x(z);
   auto const swapped = [](auto const& from, int h, int s, int d) {
     auto to = from;
@@ -160,7 +114,7 @@ TEST_CASE_TEMPLATE_APPLY(packed_layout_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("packed sequences go with key lengths and scores, and know nothing of each other", Exec,
                           packed_lengths_id) {
-  AttentionShape const z = shape;
+  AttentionShape const z = packed_shape;
   Operands<Exec, float> x(z);
   Starts const lengths = {1, 0, 9, 100, 2, 4, -5};
   auto const q_starts = on_device<Exec>(query_starts), k_starts = on_device<Exec>(key_starts),

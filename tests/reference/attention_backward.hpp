@@ -38,14 +38,16 @@ struct AttentionRules {
 ///     e_P = ((d + 4)·u·scale·Σ|q||k| + 4·u·|s|)·|score'| + 8·u·(|score(s)| + |LSE| + 1) + u_L·|LSE|,
 ///
 /// dP by (d_v + 2)·u·Σ|dO||v|, δ by (d_v + 2)·u·Σ|O||dO| + u_O·Σ|O||dO|, and dS = P (dP − δ) by P times the sum of
-/// these two and of (e_P + 2u + u_w)·(|dP| + |δ|); sums over n terms add (n + 4)·u of their magnitudes.
+/// these two and of (e_P + 2u + u_w)·(|dP| + |δ|); sums over n terms add (n + 4)·u of their magnitudes. dS itself,
+/// (B, H, S_q, S_k), is added to `of_scores`.
 template <class T>
 AttentionBackwardReference attention_backward_reference(AttentionShape z, std::vector<T> const& q,
                                                         std::vector<T> const& k, std::vector<T> const& v,
                                                         std::vector<T> const& d_o, std::vector<double> const& d_lse,
                                                         AttentionReference const& forward, double scale,
                                                         std::function<bool(int, int, int)> const& visible,
-                                                        BackwardRoundoff u, AttentionRules const& rules = {}) {
+                                                        BackwardRoundoff u, AttentionRules const& rules = {},
+                                                        GradientReference* of_scores = nullptr) {
   std::size_t const rows = std::size_t(z.batch) * z.heads * z.queries,
                     kv_rows = std::size_t(z.batch) * z.kv_heads * z.keys;
   AttentionBackwardReference r{GradientReference(rows * z.d), GradientReference(kv_rows * z.d),
@@ -88,6 +90,7 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
           double const ds_error = p * std::max(1.0, std::fabs(slope)) *
                                   ((z.d_v + 2) * u.sum * dp_size + delta_error +
                                    (p_error + 2 * u.sum + u.weight) * (std::fabs(dp) + std::fabs(delta)));
+          if (of_scores != nullptr) of_scores->add(row * z.keys + j, ds, ds_error);
           for (int c = 0; c < z.d_v; ++c) {
             double const x = to_double(d_o[row * z.d_v + c]);
             r.dv.add(key * z.d_v + c, p * kept * x, p * kept * std::fabs(x) * (p_error + u.sum + u.weight + key_sums));

@@ -347,6 +347,18 @@ struct Atoms : Sizes {
     void each_row(RowValues<M, T>& rows, F const& f) const {
       for (int i = 0; i < M; ++i) f(rows.v[i], i);
     }
+    template <int M, class F>
+    void once_per_row(RowValues<M> const& rows, F const& f) const {
+      for (int i = 0; i < M; ++i) f(rows.v[i], i);
+    }
+    template <int M, int N>
+    void row_add_partial(Accumulator<M, N>& acc, RowValues<M>& rows) const {
+      each_panel(acc, [&](Compute(&row)[NR], int i, int, int n) {
+        for (int c = 0; c < n; ++c) rows.v[i] += row[c];
+      });
+    }
+    template <int M>
+    void row_combine(RowValues<M>&) const {}  // one thread has whole rows
 
     template <int M, int K>
     void round(Accumulator<M, K>& from, Rounded<M, K>& to) const {

@@ -25,7 +25,7 @@ struct StagedNumbers<T, 0> {
 /// With Atoms::adds, dQ as well, whose sums over keys are formed in memory. Where two steps are at hand, the
 /// next one's scores are formed behind this one's products, so that the machine has something to multiply while sums
 /// leave for memory and weights are formed.
-template <class Atoms, class Score = score::Identity, class Mask = mask::All>
+template <class Atoms, class Score = score::Identity, class Mask = mask::All, bool Packed = false>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
@@ -34,12 +34,13 @@ struct AttentionKeyGradients {
   static_assert(of_values || Atoms::rows_in_memory);  // delta is read when dO has been given back
   using Compute = typename Atoms::Compute;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
+  static constexpr bool scaled = requires { requires Atoms::scales_heads; };
 
-  struct Tile {
-    int batch, head;    // of K and V
-    int key, keys;      // first one, and how many count
-    int first, a_head;  // tiles of queries that see some: the first, and how many a head has
-    int steps;
+  struct Tile : BackwardSequence<Packed> {
+    int head;               // of K and V
+    int key, keys;          // first one, and how many count
+    int first = 0, a_head;  // tiles of queries that see some: the first, and how many a head has
+    int steps = 0;
   };
   template <int R, int C>
   using KeyTile =
@@ -92,17 +93,21 @@ struct AttentionKeyGradients {
         kept_factor(static_cast<Compute>(p.forward.dropout.factor)) {}
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
-  KOKKOS_FUNCTION int key_tiles() const { return (shape.keys + BN - 1) / BN; }
+  KOKKOS_FUNCTION int key_tiles() const { return Packed ? shape.key_tiles(BN) : (shape.keys + BN - 1) / BN; }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * kv_heads() * key_tiles(); }
   /// The machine hands tiles out.
   std::int64_t teams(int) const { return tiles(); }
 
   KOKKOS_FUNCTION Tile tile(int t) const {
     BackwardOrder const order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
-    int const batch = order.plane / kv_heads(), key = order.row * BN;
-    BackwardSight const sight = shape.sight(batch);
-    Tile tile{batch, order.plane - batch * kv_heads(), key, sight.keys, 0, 0, 0};
-    if (key >= sight.keys) return tile;
+    int const batch = order.plane / kv_heads();
+    Tile tile{};
+    tile.head = order.plane - batch * kv_heads();
+    int const key = shape.find_by_keys(tile, batch, order.row, BN);
+    tile.key = key;
+    tile.keys = shape.counted_keys(tile);
+    if (key >= tile.keys) return tile;
+    BackwardSight const sight = shape.sight_of(tile, tile.keys);
     int begin = sight.first_query(key), end = sight.query_end(key + BN);
     functors.bound_queries(tile.batch, tile.head * shape.heads_per_kv, shape.heads_per_kv, key,
                            key + BN < sight.keys ? key + BN : sight.keys, begin, end);
@@ -111,9 +116,10 @@ struct AttentionKeyGradients {
     tile.steps = tile.a_head * shape.heads_per_kv;
     return tile;
   }
+  KOKKOS_FORCEINLINE_FUNCTION Plane key_plane(Tile const& t) const { return {shape.key_plane(t), t.head}; }
   /// Step j: which query head, and the first query.
   KOKKOS_FORCEINLINE_FUNCTION Plane query_plane(Tile const& t, int j) const {
-    return {t.batch, t.head * shape.heads_per_kv + (shape.heads_per_kv > 1 ? j / t.a_head : 0)};
+    return {shape.query_plane(t), t.head * shape.heads_per_kv + (shape.heads_per_kv > 1 ? j / t.a_head : 0)};
   }
   KOKKOS_FORCEINLINE_FUNCTION int query(Tile const& t, int j) const {
     return (t.first + (shape.heads_per_kv > 1 ? j % t.a_head : j)) * BM;
@@ -124,20 +130,21 @@ struct AttentionKeyGradients {
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int) const {
-    copy(k, Plane{t.batch, t.head}, t.key, 0, stage.k);
-    if constexpr (of_keys) copy(v, Plane{t.batch, t.head}, t.key, 0, stage.v);
+    copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
+    if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
-    copy(q, plane, query(t, j), 0, stage.q);
-    if constexpr (!Atoms::rows_in_memory) copy.values(rows.lse + rows.at(plane, query(t, j)), stage.v);
+    copy(q, plane, shape.query_row(t, query(t, j)), 0, stage.q);
+    if constexpr (!Atoms::rows_in_memory) copy.values(rows.lse + shape.at(rows, t, plane.inner, query(t, j)), stage.v);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, int j) const {
     Plane const plane = query_plane(t, j);
-    copy(d_o, plane, query(t, j), 0, stage.d_o);
-    if constexpr (!Atoms::rows_in_memory) copy.values(rows.delta + rows.at(plane, query(t, j)), stage.v);
+    copy(d_o, plane, shape.query_row(t, query(t, j)), 0, stage.d_o);
+    if constexpr (!Atoms::rows_in_memory)
+      copy.values(rows.delta + shape.at(rows, t, plane.inner, query(t, j)), stage.v);
   }
 
   template <class Math, class SK, class SQ, class SO>
@@ -158,7 +165,7 @@ struct AttentionKeyGradients {
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
         }
-        finish<ahead ? 1 : 0>(math, now, qs, os, work);
+        finish<ahead ? 1 : 0>(math, t, now, qs, os, work);
         if constexpr (!ahead) {
           next.from = &qs.acquire();
           math.multiply(next.keys->k, next.from->q, work.s, false);
@@ -167,7 +174,7 @@ struct AttentionKeyGradients {
         now = next;
       }
       gradients(math, t, now, work);
-      finish<0>(math, now, qs, os, work);
+      finish<0>(math, t, now, qs, os, work);
       ks.release();
       Compute const scale = shape.scale;
       if constexpr (of_keys) math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
@@ -176,8 +183,10 @@ struct AttentionKeyGradients {
         math.for_each(work.dv, [kept](Compute& x, int, int) { x *= kept; });
       }
     }
-    if constexpr (of_values) math.store(work.dv, dv, Plane{t.batch, t.head}, t.key, 0);
-    if constexpr (of_keys) math.store(work.dk, dk, Plane{t.batch, t.head}, t.key, 0);
+    BackwardSequence<Packed> const own = shape.again(t);
+    Plane const plane{shape.key_plane(own), t.head};
+    if constexpr (of_values) math.store(work.dv, dv, plane, shape.key_row(own, t.key), 0);
+    if constexpr (of_keys) math.store(work.dk, dk, plane, shape.key_row(own, t.key), 0);
   }
 
  private:
@@ -206,15 +215,15 @@ struct AttentionKeyGradients {
     return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
-    return !shape.sight_of(t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
+    return !shape.sight_of(t, t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
   }
 
   /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
   template <class Stage>
-  KOKKOS_FORCEINLINE_FUNCTION auto numbers(Stage const& stage, Compute const* all, Step const& step) const -> Compute
-      const (&)[BM] {
+  KOKKOS_FORCEINLINE_FUNCTION auto numbers(Tile const& t, Stage const& stage, Compute const* all,
+                                           Step const& step) const -> Compute const (&)[BM] {
     if constexpr (Atoms::rows_in_memory)
-      return reinterpret_cast<Compute const(&)[BM]>(all[rows.at(step.plane, step.query)]);
+      return reinterpret_cast<Compute const(&)[BM]>(all[shape.at(rows, t, step.plane.inner, step.query)]);
     else
       return stage.v;
   }
@@ -226,20 +235,21 @@ struct AttentionKeyGradients {
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
     bool const asks = asks_mask(t, step);
     math.template wait_for<of_keys ? 1 : 0>(work.s);
-    Compute const(&all_lse)[BM] = numbers(*step.from, rows.lse, step);
+    Compute const(&all_lse)[BM] = numbers(t, *step.from, rows.lse, step);
     if constexpr (by_pairs) {
       weigh_pairs(math, t, step, all_lse, asks, work);
     } else {
       auto const& lse = math.columns(all_lse);
-      Compute factor = shape.exponent_scale;
+      Compute factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
       if constexpr (Functors::changes) {
         auto const plane = head_weights(step).of_head.plane(step.query, t.key);
-        add_exponents(math, work.s, shape.scale, {plane.at, plane.per_key, plane.per_query});
+        add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, static_cast<int>(step.plane.inner)),
+                      {plane.at, plane.per_key, plane.per_query});
         factor = 1;
       }
       math.for_each_with_column(work.s, lse,
                                 [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
-      if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s);
+      if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s);
       if constexpr (of_values) math.round(work.s, work.kept, work.p);
     }
     if constexpr (of_keys) math.template wait_for<0>(work.dp);
@@ -263,7 +273,8 @@ struct AttentionKeyGradients {
   /// dS of what arrives for weights.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
-    Compute const(&all_delta)[BM] = numbers(*step.to, rows.delta, step);
+    Compute const(&all_delta)[BM] = numbers(t, *step.to, rows.delta, step);
+    if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head);
     if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(step);
       math.for_each_of_two(
@@ -274,21 +285,26 @@ struct AttentionKeyGradients {
                            [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
     }
     if (hides(t, step))  // of keys that do not count anything may have come
-      hide(math, shape.sight_of(t.keys), t.key, step.query, work.dp);
+      hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.dp);
+    if constexpr (scaled)  // of Q, which dS is multiplied by
+      scale_by_head(math, work.dp, shape.scales.q, t.batch, static_cast<int>(step.plane.inner));
     math.round(work.dp, work.ds);
   }
   /// All products but the `Pending` newest are done.
   template <int Pending, class Math, class SQ, class SO>
-  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Step const& step, SQ& qs, SO& os, Work& work) const {
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Tile const& t, Step const& step, SQ& qs, SO& os,
+                                          Work& work) const {
     if constexpr (of_values) math.template wait_for<Pending>(work.dv);
     if constexpr (of_keys) math.template wait_for<Pending>(work.dk);
     if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
     qs.release();
     if constexpr (of_values) os.release();
-    if constexpr (adds_queries) math.add_to(work.dq, dq + rows.at(step.plane, step.query) * D);
+    if constexpr (adds_queries) math.add_to(work.dq, dq + shape.at(rows, t, step.plane.inner, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Step const& step) const {
-    return {functors, step.plane, shape.scale, shape.exponent_scale, kept_factor};
+    int const batch = static_cast<int>(step.plane.outer), head = static_cast<int>(step.plane.inner);
+    return {functors, step.plane, shape.template score_scale<scaled>(batch, head),
+            shape.template exponent_scale_of<scaled>(batch, head), kept_factor};
   }
   /// What dropout keeps, found while the scores are multiplied.
   template <class Math>
@@ -301,7 +317,7 @@ struct AttentionKeyGradients {
   /// Whether the mask must be asked about pairs. What it reads to tell is on its way while the scores are multiplied.
   KOKKOS_FORCEINLINE_FUNCTION bool asks_mask([[maybe_unused]] Tile const& t, [[maybe_unused]] Step const& step) const {
     if constexpr (Functors::classifies)
-      return !functors.shows_all(step.plane, step.query, shape.queries, BM, t.key, t.keys, BN);
+      return !functors.shows_all(step.plane, step.query, shape.queries_of(t), BM, t.key, t.keys, BN);
     else
       return true;
   }
@@ -310,7 +326,7 @@ struct AttentionKeyGradients {
   KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, Step const& step, Compute const (&lse)[BM],
                                                [[maybe_unused]] bool asks, Work& work) const {
     auto const weights = head_weights(step);
-    int const last_query = shape.queries - 1, last_key = t.keys - 1;
+    int const last_query = shape.queries_of(t) - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
       math.round_each(work.s, lse, work.kept, work.p,
                       [&](Compute& x, Compute column, int r, int c, bool kept) TESSERA_INLINE_LAMBDA {
@@ -319,7 +335,7 @@ struct AttentionKeyGradients {
                                                                   j < last_key ? j : last_key, kept);
                       });
     };
-    if (hides(t, step)) hide(math, shape.sight_of(t.keys), t.key, step.query, work.s, weights.hidden);
+    if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s, weights.hidden);
     if constexpr (Functors::classifies)
       if (!asks) return weigh(std::false_type{});
     weigh(std::true_type{});
@@ -333,7 +349,7 @@ struct AttentionKeyGradients {
   }
   template <class Math, class KeyRows>
   KOKKOS_FORCEINLINE_FUNCTION void clear_behind(Math& math, Tile const& t, KeyRows const& k) const {
-    if (t.keys < shape.keys) math.clear_rows(k, t.keys - t.key);
+    if (shape.key_lengths != nullptr) math.clear_rows(k, t.keys - t.key);
   }
 };
 

@@ -13,9 +13,61 @@ struct AttentionBackwardProblem {
   MatrixStack d_o;         // of O
   MatrixStack d_lse;       // of LSE; no data: none
   MatrixStack dq, dk, dv;  // written
+  MatrixStack d_bias;      // (S_q or 1, S_k), of all batch entries or heads where it has one plane; no data: not wanted
+  float* d_sinks = nullptr;  // of each query head; none: not wanted
+  std::int64_t d_sinks_stride = 0;
 
-  std::int64_t query_planes() const { return forward.q.outer * forward.q.inner; }
-  std::int64_t key_planes() const { return forward.k.outer * forward.k.inner; }
+  bool packed() const { return forward.packed.count > 0; }
+  /// Batch entries; packed sequences lie in one.
+  std::int64_t entries() const { return packed() ? 1 : forward.q.outer; }
+  std::int64_t query_planes() const { return entries() * forward.q.inner; }
+  std::int64_t key_planes() const { return entries() * forward.k.inner; }
+};
+
+/// The rows of a matrix as the ends of planes: plane e has those before row e, as many as the matrix has rows in all,
+/// the first of which nobody asks for. A sequence is then the last rows of the plane that ends where it does, and what
+/// stays within a matrix, the copy engine too, stays within the sequence.
+inline MatrixStack by_ends(MatrixStack m) {
+  auto const before = m.rows * m.row_stride * static_cast<std::int64_t>(size_of(m.type));
+  m.data = reinterpret_cast<void const*>(reinterpret_cast<std::intptr_t>(m.data) - before);
+  m.outer = m.rows + 1;
+  m.outer_stride = m.row_stride;
+  return m;
+}
+
+/// With packed sequences as ends of planes.
+inline AttentionBackwardProblem with_sequences_by_ends(AttentionBackwardProblem p) {
+  if (!p.packed()) return p;
+  AttentionProblem& f = p.forward;
+  for (MatrixStack* const m : {&f.q, &f.k, &f.v, &f.o, &f.lse, &p.d_o, &p.d_lse, &p.dq, &p.dk, &p.dv}) *m = by_ends(*m);
+  return p;
+}
+
+/// A row of a plane of the workspace is that of the operands' matrices.
+struct SameRows {
+  explicit SameRows(AttentionProblem const&) {}
+  KOKKOS_FORCEINLINE_FUNCTION void find(Plane&, std::int64_t&) const {}
+};
+/// The same of packed sequences: another row, or, where none is in its place, one behind their last.
+struct BackwardRowPlaces {
+  static constexpr int tile_rows = 128;  // sequences begin at multiples of that, which any kernel's tile divides
+  SequenceStarts queries;
+  int count;  // of packed sequences
+
+  explicit BackwardRowPlaces(AttentionProblem const& p) : queries(p.packed.queries), count(p.packed.count) {}
+
+  /// Of so many queries in a plane of the operands, packed or not.
+  std::int64_t rows(std::int64_t of_plane) const {
+    return (count > 0 ? queries.tiles(count, tile_rows) : (of_plane + tile_rows - 1) / tile_rows) * tile_rows;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void find(Plane& plane, std::int64_t& row) const {
+    if (count == 0) return;
+    int const sequence = queries.of_tile(static_cast<int>(row / tile_rows), tile_rows, count);
+    std::int64_t const own = row - std::int64_t(queries.first_tile(sequence, tile_rows)) * tile_rows;
+    int const end = queries(sequence + 1), length = end - queries(sequence);
+    plane.outer = end;
+    row = own < 0 ? queries.rows : queries.rows - length + own;  // starts need not begin with row 0
+  }
 };
 
 /// What the products need of each query, in the workspace: rows of a whole number of tiles a plane.

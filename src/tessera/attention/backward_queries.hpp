@@ -12,16 +12,17 @@ namespace tessera::detail {
 /// dQ: a tile is BM queries of one head, its steps go over the keys that they see, BN at a time. Sums are formed in one
 /// place and order, so that no bit differs from run to run. The next step's scores are formed ahead, as in the
 /// pass over the keys.
-template <class Atoms, class Score = score::Identity, class Mask = mask::All>
+template <class Atoms, class Score = score::Identity, class Mask = mask::All, bool Packed = false>
 struct AttentionQueryGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool ahead = Atoms::depth > 1;
   using Compute = typename Atoms::Compute;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
+  static constexpr bool scaled = requires { requires Atoms::scales_heads; };
 
-  struct Tile {
-    int batch, head;
+  struct Tile : BackwardSequence<Packed> {
+    int head;
     int query, keys;   // first one, and how many keys count
     int first, steps;  // tiles of keys that some query sees
   };
@@ -66,40 +67,49 @@ struct AttentionQueryGradients {
         functors(score, mask, p.forward.dropout),
         kept_factor(static_cast<Compute>(p.forward.dropout.factor)) {}
 
-  KOKKOS_FUNCTION int query_tiles() const { return (shape.queries + BM - 1) / BM; }
+  KOKKOS_FUNCTION int query_tiles() const { return Packed ? shape.query_tiles(BM) : (shape.queries + BM - 1) / BM; }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * shape.heads * query_tiles(); }
   std::int64_t teams(int) const { return tiles(); }
 
   KOKKOS_FUNCTION Tile tile(int t) const {
     BackwardOrder const order(t, shape.batches * shape.heads, query_tiles(), shape.grows);
     int const batch = order.plane / shape.heads, row = shape.grows ? query_tiles() - 1 - order.row : order.row;
-    BackwardSight const sight = shape.sight(batch);
-    Tile tile{batch, order.plane - batch * shape.heads, row * BM, sight.keys, 0, 0};
+    Tile tile{};
+    tile.head = order.plane - batch * shape.heads;
+    tile.query = shape.find_by_queries(tile, batch, row, BM);
+    tile.keys = shape.counted_keys(tile);
+    int const queries = shape.queries_of(tile);
+    if (Packed && tile.query >= queries) return tile;
+    BackwardSight const sight = shape.sight_of(tile, tile.keys);
     int begin = sight.first_key(tile.query), end = sight.key_end(tile.query + BM);
-    functors.bound_keys(tile.batch, tile.head, tile.query,
-                        tile.query + BM < shape.queries ? tile.query + BM : shape.queries, begin, end);
+    functors.bound_keys(tile.batch, tile.head, tile.query, tile.query + BM < queries ? tile.query + BM : queries, begin,
+                        end);
     tile.first = begin / BN;
     tile.steps = end > begin ? (end + BN - 1) / BN - tile.first : 0;
     return tile;
   }
   KOKKOS_FORCEINLINE_FUNCTION static int key(Tile const& t, int j) { return (t.first + j) * BN; }
-  KOKKOS_FORCEINLINE_FUNCTION Plane key_plane(Tile const& t) const { return {t.batch, t.head / shape.heads_per_kv}; }
+  KOKKOS_FORCEINLINE_FUNCTION Plane key_plane(Tile const& t) const {
+    return {shape.key_plane(t), t.head / shape.heads_per_kv};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Plane query_plane(Tile const& t) const { return {shape.query_plane(t), t.head}; }
 
   KOKKOS_FUNCTION int steps(QueryStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(ValueStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int) const {
-    copy(q, Plane{t.batch, t.head}, t.query, 0, stage.q);
-    copy(d_o, Plane{t.batch, t.head}, t.query, 0, stage.d_o);
+    copy(q, query_plane(t), shape.query_row(t, t.query), 0, stage.q);
+    copy(d_o, query_plane(t), shape.query_row(t, t.query), 0, stage.d_o);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int j) const {
-    copy(k, key_plane(t), key(t, j), 0, stage.k, t.keys);  // weight 0 times what lies behind is 0
+    // Weight 0 times what lies behind is 0.
+    copy(k, key_plane(t), shape.key_row(t, key(t, j)), 0, stage.k, shape.key_row(t, t.keys));
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, ValueStage& stage, Tile const& t, int j) const {
-    copy(v, key_plane(t), key(t, j), 0, stage.v, t.keys);
+    copy(v, key_plane(t), shape.key_row(t, key(t, j)), 0, stage.v, shape.key_row(t, t.keys));
   }
 
   template <class Math, class SQ, class SK, class SV>
@@ -108,7 +118,7 @@ struct AttentionQueryGradients {
     math.clear(work.dq);
     if (t.steps > 0) {
       auto const& own = qs.acquire();
-      std::int64_t const first = rows.at(Plane{t.batch, t.head}, t.query);
+      std::int64_t const first = shape.at(rows, t, t.head, t.query);
       math.each_row(work.lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
       math.each_row(work.delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
       KeyStage const* now = nullptr;
@@ -132,8 +142,10 @@ struct AttentionQueryGradients {
       qs.release();
       Compute const scale = shape.scale;
       math.for_each(work.dq, [scale](Compute& x, int, int) { x *= scale; });
+      if constexpr (scaled) scale_by_head(math, work.dq, shape.scales.k, t.batch, t.head / shape.heads_per_kv);
     }
-    math.store(work.dq, dq, Plane{t.batch, t.head}, t.query, 0);
+    BackwardSequence<Packed> const own = shape.again(t);
+    math.store(work.dq, dq, Plane{shape.query_plane(own), t.head}, shape.query_row(own, t.query), 0);
   }
 
  private:
@@ -150,10 +162,11 @@ struct AttentionQueryGradients {
   };
 
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Tile const& t) const {
-    return {functors, Plane{t.batch, t.head}, shape.scale, shape.exponent_scale, kept_factor};
+    return {functors, Plane{t.batch, t.head}, shape.template score_scale<scaled>(t.batch, t.head),
+            shape.template exponent_scale_of<scaled>(t.batch, t.head), kept_factor};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, int j) const {
-    return !shape.sight_of(t.keys).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN);
+    return !shape.sight_of(t, t.keys).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN);
   }
   /// Weights of step j, and what arrives for them, of the products in work.s.
   template <class Math, class SV>
@@ -166,9 +179,10 @@ struct AttentionQueryGradients {
     if constexpr (by_pairs) {
       weigh_pairs(math, t, j, asks, work);
     } else {
-      Compute factor = shape.exponent_scale;
+      Compute factor = shape.template exponent_scale_of<scaled>(t.batch, t.head);
       if constexpr (Functors::changes) {
-        add_exponents(math, work.s, shape.scale, head_weights(t).of_head.plane(t.query, key(t, j)));
+        add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, t.head),
+                      head_weights(t).of_head.plane(t.query, key(t, j)));
         factor = 1;
       }
       math.for_each_with(work.s, work.lse, [factor](Compute& x, Compute lse) { x = Math::exp2(x * factor - lse); });
@@ -185,7 +199,7 @@ struct AttentionQueryGradients {
   /// Whether the mask must be asked about pairs. What it reads to tell is on its way while the scores are multiplied.
   KOKKOS_FORCEINLINE_FUNCTION bool asks_mask([[maybe_unused]] Tile const& t, [[maybe_unused]] int j) const {
     if constexpr (Functors::classifies)
-      return !functors.shows_all(Plane{t.batch, t.head}, t.query, shape.queries, BM, key(t, j), t.keys, BN);
+      return !functors.shows_all(Plane{t.batch, t.head}, t.query, shape.queries_of(t), BM, key(t, j), t.keys, BN);
     else
       return true;
   }
@@ -194,7 +208,7 @@ struct AttentionQueryGradients {
   KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, int j, [[maybe_unused]] bool asks,
                                                Work& work) const {
     auto const weights = head_weights(t);
-    int const first_key = key(t, j), last_query = shape.queries - 1, last_key = t.keys - 1;
+    int const first_key = key(t, j), last_query = shape.queries_of(t) - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
       math.for_each_placed(work.s, work.lse, [&](Compute& x, Compute lse, int r, int c) TESSERA_INLINE_LAMBDA {
         int const query = t.query + r, at = first_key + c;
@@ -202,7 +216,7 @@ struct AttentionQueryGradients {
                                            at < last_key ? at : last_key, true);
       });
     };
-    if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, first_key, work.s, weights.hidden);
+    if (hides(t, j)) hide(math, shape.sight_of(t, t.keys), t.query, first_key, work.s, weights.hidden);
     if constexpr (Functors::classifies)
       if (!asks) return weigh(std::false_type{});
     weigh(std::true_type{});
@@ -211,6 +225,7 @@ struct AttentionQueryGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
     int const key = this->key(t, j);
+    if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head / shape.heads_per_kv);
     if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(t);
       math.for_each_of_two(
@@ -220,9 +235,9 @@ struct AttentionQueryGradients {
       math.for_each_of_two(work.dp, work.s, work.delta,
                            [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
     }
-    if (hides(t, j)) hide(math, shape.sight_of(t.keys), t.query, key, work.dp);
+    if (hides(t, j)) hide(math, shape.sight_of(t, t.keys), t.query, key, work.dp);
     if constexpr (!Atoms::clips_rows)  // weight 0 times what lies behind is 0
-      if (key + BN > t.keys && t.keys < shape.keys) math.clear_rows(keys.k, t.keys - key);
+      if (key + BN > t.keys && shape.key_lengths != nullptr) math.clear_rows(keys.k, t.keys - key);
     math.round(work.dp, work.ds);
     math.multiply(work.ds, keys.k, work.dq, true);
   }

@@ -34,6 +34,13 @@ struct BackwardRowWalk {
       f(Plane{plane, head}, row, thread % lanes);
     }
   }
+  /// Of what the lanes of a row have, in all of them.
+  KOKKOS_FORCEINLINE_FUNCTION static Compute sum_of_lanes([[maybe_unused]] TeamMember<Exec> const& team, int lane,
+                                                          Compute sum) {
+    for (int distance = 1; distance < lanes; distance *= 2)
+      sum += exchange<Exec>(team, lane, sum, distance, static_cast<Compute*>(nullptr));
+    return sum;
+  }
   /// Whether four neighbours of every row may be read at once.
   static bool packed(MatrixStack const& m) {
     auto const size = static_cast<std::int64_t>(size_of(m.type));
@@ -45,11 +52,12 @@ struct BackwardRowWalk {
 };
 
 /// BackwardRows, and clear sums of dQ where there are some.
-template <class Exec, class Compute>
+template <class Exec, class Compute, class Places>
 struct PrepareBackward {
   using Walk = BackwardRowWalk<Exec, Compute>;
   Walk walk;
   MatrixStack o, d_o, lse, d_lse;
+  Places places;
   BackwardRows<Compute> to;
   float* sums;  // of dQ: as many a row
   std::int64_t sum_cols;
@@ -57,25 +65,26 @@ struct PrepareBackward {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     walk.for_each(team, [&](Plane plane, std::int64_t row, int lane) {
-      bool const inside = row < o.rows;
-      Compute const dot = inside ? product(team, plane, row, lane) : Compute(0);
-      if (sums != nullptr) clear(plane, row, lane);
+      std::int64_t const at = to.at(plane, row);
+      places.find(plane, row);
+      Compute const dot = row < o.rows ? product(team, plane, row, lane) : Compute(0);
+      if (sums != nullptr) clear(at, lane);
       if (lane != 0) return;
-      write(plane, row, inside, dot);
+      write(at, plane, row, dot);
     });
   }
 
   /// By one lane of those that have the row.
-  KOKKOS_FORCEINLINE_FUNCTION void write(Plane plane, std::int64_t row, bool inside, Compute dot) const {
+  KOKKOS_FORCEINLINE_FUNCTION void write(std::int64_t at, Plane plane, std::int64_t row, Compute dot) const {
     constexpr Compute none = Kokkos::Experimental::infinity_v<Compute>, log2_e = Compute(1.44269504088896340736);
     Compute x = none, gradient = 0;
-    if (inside) {
+    if (row < o.rows) {
       x = static_cast<Compute const*>(lse.data)[lse.offset(plane, row, 0)];
       x = x == -none ? none : x * log2_e;
       if (d_lse.data != nullptr) gradient = static_cast<Compute const*>(d_lse.data)[d_lse.offset(plane, row, 0)];
     }
-    to.lse[to.at(plane, row)] = x;
-    to.delta[to.at(plane, row)] = dot - gradient;
+    to.lse[at] = x;
+    to.delta[at] = dot - gradient;
   }
 
  private:
@@ -101,12 +110,10 @@ struct PrepareBackward {
         }
       });
     });
-    for (int distance = 1; distance < Walk::lanes; distance *= 2)
-      sum += exchange<Exec>(team, lane, sum, distance, static_cast<Compute*>(nullptr));
-    return sum;
+    return Walk::sum_of_lanes(team, lane, sum);
   }
-  KOKKOS_FORCEINLINE_FUNCTION void clear(Plane plane, std::int64_t row, int lane) const {
-    float* const first = sums + to.at(plane, row) * sum_cols;
+  KOKKOS_FORCEINLINE_FUNCTION void clear(std::int64_t at, int lane) const {
+    float* const first = sums + at * sum_cols;
     for (std::int64_t c = lane * Walk::width; c < sum_cols; c += Walk::lanes * Walk::width)
       store_pack<Walk::width>(first + c, Pack<float, Walk::width>{});
   }
@@ -114,20 +121,23 @@ struct PrepareBackward {
 
 /// dQ from its sums, which lie by tiles of 64 queries and D features in `Order`: a thread has eight features of the two
 /// rows whose sums lie side by side.
-template <class Exec, class Order, int D>
+template <class Exec, class Order, int D, class Places>
 struct FinishBackward {
   static constexpr int threads = 256, packs = D / 8, teams_a_tile = 32 * packs / threads;
   MatrixStack dq;
+  Places places;
   float const* sums;
-  std::int64_t tiles;  // a plane has
+  std::int64_t planes, tiles;  // a plane has
   float scale;
   bool packed;  // eight neighbours of a row may be stored at once
 
-  std::int64_t teams() const { return dq.outer * dq.inner * tiles * teams_a_tile; }
+  std::int64_t teams() const { return planes * tiles * teams_a_tile; }
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     std::int64_t const tile = team.league_rank() / teams_a_tile;
-    std::int64_t plane = tile / tiles;
-    std::int64_t const first = (tile - plane * tiles) * 64, head = take_remainder(plane, dq.inner);
+    std::int64_t batch = tile / tiles, first = (tile - batch * tiles) * 64;
+    std::int64_t const head = take_remainder(batch, dq.inner);
+    Plane plane{batch, head};
+    places.find(plane, first);
     int const part = team.league_rank() % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8,
               pair = part / packs, row = pair / 8 * 16 + pair % 8;
     if (first + row >= dq.rows || col >= dq.cols) return;
@@ -138,7 +148,7 @@ struct FinishBackward {
       using T = typename decltype(tag)::type;
       T* const to = static_cast<T*>(const_cast<void*>(dq.data));
       for (int half = 0; half < 2 && first + row + half * 8 < dq.rows; ++half) {
-        T* const line = to + dq.offset(Plane{plane, head}, first + row + half * 8, col);
+        T* const line = to + dq.offset(plane, first + row + half * 8, col);
         Pack<T, 8> y;
         unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * scale); });
         if (packed)
@@ -174,19 +184,23 @@ struct PackedBackwardRow {
 };
 
 /// PrepareBackward of rows of O and dO of T.
-template <class Exec, class T, int Lanes>
+template <class Exec, class T, int Lanes, class Places>
 struct PackedPrepareBackward {
   using Row = PackedBackwardRow<Exec, T, Lanes>;
-  PrepareBackward<Exec, float> rest;
+  PrepareBackward<Exec, float, Places> rest;
   std::int64_t all;  // rows
   Divisor rows, inner;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const own(team.league_rank(), all, rows, inner);
-    bool const inside = own.exists && own.row < rest.o.rows;
+    std::int64_t const at = rest.to.at(own.plane, own.row);
+    Plane plane = own.plane;
+    std::int64_t row = own.row;
+    rest.places.find(plane, row);
+    bool const inside = own.exists && row < rest.o.rows;
     Pack<T, Row::width> a[Row::packs], b[Row::packs];
-    T const* const o = static_cast<T const*>(rest.o.data) + rest.o.offset(own.plane, own.row, 0);
-    T const* const d_o = static_cast<T const*>(rest.d_o.data) + rest.d_o.offset(own.plane, own.row, 0);
+    T const* const o = static_cast<T const*>(rest.o.data) + rest.o.offset(plane, row, 0);
+    T const* const d_o = static_cast<T const*>(rest.d_o.data) + rest.d_o.offset(plane, row, 0);
     unroll<Row::packs>([&](auto k) {
       bool const has = inside && own.col(k) < rest.o.cols;
       for (int i = 0; i < Row::width; ++i) a[k][i] = b[k][i] = T(0.0f);
@@ -194,7 +208,7 @@ struct PackedPrepareBackward {
       if (has) b[k] = load_pack<Row::width>(d_o + own.col(k));
     });
     if (own.exists) {
-      float* const sums = rest.sums + rest.to.at(own.plane, own.row) * rest.sum_cols;
+      float* const sums = rest.sums + at * rest.sum_cols;
       for (int c = own.lane * 4; c < rest.sum_cols; c += Lanes * 4) store_pack<4>(sums + c, Pack<float, 4>{});
     }
     float sum = 0;
@@ -203,7 +217,7 @@ struct PackedPrepareBackward {
       unroll<Row::width>([&](auto i) { sum += x[i] * y[i]; });
     });
     sum = Row::Atoms::template join<Lanes>(sum, [](float x, float y) { return x + y; });
-    if (own.lane == 0 && own.exists) rest.write(own.plane, own.row, inside, sum);
+    if (own.lane == 0 && own.exists) rest.write(at, plane, row, sum);
   }
 };
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include <tessera/attention/backward_bias.hpp>
 #include <tessera/attention/backward_keys.hpp>
 #include <tessera/attention/backward_queries.hpp>
 #include <tessera/attention/backward_rows.hpp>
+#include <tessera/attention/backward_sinks.hpp>
 #include <tessera/attention/plan.hpp>
 #include <tessera/compiled_spaces.hpp>
 
@@ -16,23 +18,24 @@ namespace tessera::detail {
 template <class Exec, class Compute, int D, bool OfKeys>
 using BackwardTiledAtoms = RegisterAtoms<Exec, Compute, BackwardTiled<Machine<Exec>::is_host, D, OfKeys>>;
 
-/// Where things lie in the workspace: LSE and δ of each query, and, where dQ is added up in memory, `sum_cols` sums of
-/// fp32 a query.
+/// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
+/// query, and where sinks have gradients parts of those.
 struct BackwardWorkspace {
-  static constexpr std::int64_t tile_rows = 128;  // a multiple of what any kernel's tile of queries has
-  std::int64_t rows, planes, sum_cols;
+  std::int64_t rows, planes, sum_cols, sink_parts;
   std::size_t element;
 
   BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query)
-      : rows((p.forward.q.rows + tile_rows - 1) / tile_rows * tile_rows),
+      : rows(BackwardRowPlaces(p.forward).rows(p.forward.q.rows)),
         planes(p.query_planes()),
         sum_cols(sums_a_query),
+        sink_parts(p.d_sinks != nullptr ? planes * rows / BackwardRowPlaces::tile_rows : 0),
         element(element_bytes) {}
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(planes * rows) * element; }
-  std::size_t bytes() const {
+  std::size_t sink_offset() const {
     return 2 * row_bytes() + static_cast<std::size_t>(planes * rows * sum_cols) * sizeof(float);
   }
+  std::size_t bytes() const { return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16; }
   float* sums_in(void* workspace) const {
     return sum_cols > 0 ? reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * row_bytes()) : nullptr;
   }
@@ -43,17 +46,18 @@ struct BackwardWorkspace {
   }
 };
 
-template <class Exec, class Compute>
-void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
-                      void* workspace) {
-  using Kernel = PrepareBackward<KernelSpace<Exec>, Compute>;
+template <class Exec, class Compute, class Places>
+void prepare_rows_in_places(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                            void* workspace) {
+  using Kernel = PrepareBackward<KernelSpace<Exec>, Compute, Places>;
   using Walk = typename Kernel::Walk;
-  Walk const walk{w.rows, p.forward.q.inner, p.forward.q.outer};
+  Walk const walk{w.rows, p.forward.q.inner, p.entries()};
   Kernel const kernel{walk,
                       p.forward.o,
                       p.d_o,
                       p.forward.lse,
                       p.d_lse,
+                      Places(p.forward),
                       w.rows_in<Compute>(workspace, p.forward.q),
                       w.sums_in(workspace),
                       w.sum_cols,
@@ -61,7 +65,7 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
   if constexpr (WarpAtoms<Exec>::available && std::is_same_v<Compute, float>)
     if (p.d_o.type == p.forward.o.type && backward_rows_packed(p.d_o) && backward_rows_packed(p.forward.o))
       return visit_packed_backward(p.d_o, [&](auto tag, auto lanes) {
-        using Packed = PackedPrepareBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value>;
+        using Packed = PackedPrepareBackward<Exec, typename decltype(tag)::type, decltype(lanes)::value, Places>;
         std::int64_t const rows = walk.outer * walk.inner * walk.rows;
         launch<Packed::Row::threads, 4>("tessera::attention_backward", exec,
                                         (rows + Packed::Row::rows_a_team - 1) / Packed::Row::rows_a_team, 0,
@@ -70,20 +74,56 @@ void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, Backw
   launch<Walk::threads>("tessera::attention_backward", exec, walk.teams(), 0, kernel);
 }
 
+template <class Exec, class Compute>
+void prepare_backward_rows(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                           void* workspace) {
+  if (p.packed())
+    prepare_rows_in_places<Exec, Compute, BackwardRowPlaces>(exec, p, w, workspace);
+  else
+    prepare_rows_in_places<Exec, Compute, SameRows>(exec, p, w, workspace);
+}
+
+/// Gradients of the sinks, when what the products need of each query is there. Without entries they are 0.
+template <class Exec, class Compute>
+void run_sink_gradients(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                        void* workspace) {
+  constexpr char const* label = "tessera::attention_backward";
+  using Parts = SinkParts<KernelSpace<Exec>, Compute>;
+  using Sum = SumSinkParts<KernelSpace<Exec>, Compute>;
+  using Walk = typename Parts::Walk;
+  auto* const parts = reinterpret_cast<Compute*>(static_cast<char*>(workspace) + w.sink_offset());
+  std::int64_t const heads = p.forward.q.inner, parts_a_plane = w.rows / Parts::rows_a_part;
+  Parts const of_parts{Walk{parts_a_plane, heads, p.entries()}, w.rows_in<Compute>(workspace, p.forward.q),
+                       p.forward.sinks, p.forward.sinks_stride, parts};
+  if (w.sink_parts > 0) launch<Walk::threads>(label, exec, of_parts.walk.teams(), 0, of_parts);
+  Sum const sum{Walk{heads, 1, 1}, parts, p.entries(), heads, parts_a_plane, p.d_sinks, p.d_sinks_stride};
+  launch<Walk::threads>(label, exec, sum.walk.teams(), 0, sum);
+}
+
+/// What the products need of each query.
+template <class Exec, class Compute>
+void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                      void* workspace) {
+  prepare_backward_rows<Exec, Compute>(exec, p, w, workspace);
+  if (p.d_sinks != nullptr) run_sink_gradients<Exec, Compute>(exec, p, w, workspace);
+}
+
 /// dQ from the sums in the workspace.
-template <class Exec, class Order, int D>
+template <class Exec, class Order, int D, bool Packed>
 void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w, void* workspace) {
   MatrixStack const& m = p.dq;
   auto const fits = [](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % 8 == 0; };
   bool const packed = reinterpret_cast<std::uintptr_t>(m.data) % (8 * size_of(m.type)) == 0 && m.cols % 8 == 0 &&
                       m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
                       fits(m.outer, m.outer_stride);
-  using Kernel = FinishBackward<KernelSpace<Exec>, Order, D>;
-  Kernel const kernel{m, w.sums_in(workspace), w.rows / 64, static_cast<float>(p.forward.scale), packed};
+  using Places = std::conditional_t<Packed, BackwardRowPlaces, SameRows>;
+  using Kernel = FinishBackward<KernelSpace<Exec>, Order, D, Places>;
+  Kernel const kernel{
+      m, Places(p.forward), w.sums_in(workspace), w.planes, w.rows / 64, static_cast<float>(p.forward.scale), packed};
   launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
 }
 
-/// dK and dV, then dQ, each sum in one place.
+/// dK and dV, then dQ, each sum in one place. One kernel for packed sequences and for others.
 template <class Exec, class Compute, int D, class Score, class Mask>
 void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
@@ -94,28 +134,43 @@ void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, voi
     using KeyAtoms = BackwardTiledAtoms<Exec, Compute, D, true>;
     using QueryAtoms = BackwardTiledAtoms<Exec, Compute, D, false>;
     run_tiles<KeyAtoms>("tessera::attention_backward", exec,
-                        AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, nullptr, score, mask));
+                        AttentionKeyGradients<KeyAtoms, Score, Mask, true>(p, rows, nullptr, score, mask));
     run_tiles<QueryAtoms>("tessera::attention_backward", exec,
-                          AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
+                          AttentionQueryGradients<QueryAtoms, Score, Mask, true>(p, rows, score, mask));
   }
 }
 
-/// All products in one kernel of the warp-specialised pipeline, dQ added up in memory.
-template <class Exec, class T, int D, class Score, class Mask>
+/// The gradient of a matrix that is added to scores, behind the others: it needs what they have left in the workspace.
+/// On the portable kernels, whatever the others ran on.
+template <class Exec, class Compute, int D, class Score, class Mask>
+void run_bias_gradients(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                        Mask const& mask) {
+  if constexpr (attention_runs<Exec, Compute>) {
+    BackwardWorkspace const w(p, sizeof(Compute), 0);
+    using Atoms = BackwardTiledAtoms<Exec, Compute, D, true>;
+    run_tiles<Atoms>(
+        "tessera::attention_backward", exec,
+        AttentionBiasGradients<Atoms, Score, Mask>(p, w.rows_in<Compute>(workspace, p.forward.q), score, mask));
+  }
+}
+
+/// All products in one kernel of the warp-specialised pipeline, dQ added up in memory. For packed sequences one of its
+/// own: others have less to be found and kept.
+template <class Exec, class T, int D, bool Packed, class Score, class Mask>
 void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                        Mask const& mask) {
   using Atoms = BulkAtoms<Exec, T, BackwardBulk<D>>;
   static_assert(Atoms::BM == 64);  // as many rows have the tiles of finish_backward()
   BackwardWorkspace const w(p, sizeof(float), D);
   prepare_backward<Exec, float>(exec, p, w, workspace);
-  using Kernel = AttentionKeyGradients<Atoms, Score, Mask>;
+  using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
   run_tiles<Atoms>("tessera::attention_backward", exec,
                    Kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask));
-  finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D>(exec, p, w, workspace);
+  finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D, Packed>(exec, p, w, workspace);
 }
 
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
-template <class Exec, class T, int D, class Score, class Mask>
+template <class Exec, class T, int D, bool Packed, class Score, class Mask>
 void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                 Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
@@ -123,7 +178,7 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
-    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask>(p, rows, nullptr, score, mask));
+    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
   };
   if constexpr (D > 128) {
     pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideValuesBulk>>{});
@@ -132,7 +187,7 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
     pass(std::type_identity<BulkAtoms<Exec, T, BackwardKeysBulk<D>>>{});
   }
   using QueryAtoms = BulkAtoms<Exec, T, BackwardQueriesBulk<D>>;
-  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
 // The library holds gradients without a functor of the caller's own.
@@ -151,46 +206,72 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
-#define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                              \
-  EXTERN template void prepare_backward<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \
-                                                       BackwardWorkspace const&, void*);
+#define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                                   \
+  EXTERN template void prepare_backward_rows<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \
+                                                            BackwardWorkspace const&, void*);             \
+  EXTERN template void run_sink_gradients<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&,    \
+                                                         BackwardWorkspace const&, void*);
 #define TESSERA_BACKWARD_ROWS(EXTERN, EXEC)     \
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, float) \
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 
-#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, SCORE)                                           \
-  EXTERN template void NAME<EXEC, T, D>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
-                                        mask::All const&);
-#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, SCORE)                 \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, SCORE) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, SCORE)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, SCORE)                  \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, SCORE)  \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, SCORE) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, SCORE)
-#define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, score::Identity)
-#define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, score::Identity)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, score::Identity)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, score::Identity)
+#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, PACKED, SCORE)                                           \
+  EXTERN template void NAME<EXEC, T, D, PACKED>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
+                                                mask::All const&);
+#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, PACKED, SCORE)                 \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, PACKED, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, PACKED, SCORE)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, PACKED, SCORE)                  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, PACKED, SCORE)  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, PACKED, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, PACKED, SCORE)
+#define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_BF16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_BF16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_BF16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, bf16_t, 64, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_FP16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_FP16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, fp16_t, 64, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, false, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, true, score::WithDropout<score::Identity>)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16, extern)
-TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
-TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
-TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_DROPOUT_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_FP16_DROPOUT_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_BF16_DROPOUT_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT_PACKED, extern)
 
 }  // namespace tessera::detail
 

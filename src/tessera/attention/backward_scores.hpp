@@ -186,6 +186,15 @@ KOKKOS_FORCEINLINE_FUNCTION void add_exponents(Math& math, Accumulator& s, Compu
   add_plane(math, s, scale * log2_e, at);
 }
 
+/// x times what a head has, if anything.
+template <class Math, class Accumulator>
+KOKKOS_FORCEINLINE_FUNCTION void scale_by_head(Math& math, Accumulator& x, HeadScales::Operand const& scales, int batch,
+                                               int head) {
+  if (scales.data == nullptr) return;
+  float const factor = scales(batch, head);
+  math.for_each(x, [factor](auto& e, int, int) { e *= factor; });
+}
+
 /// A fragment that not every kernel needs.
 template <bool Needed, class Fragment>
 struct FragmentIf : Fragment {

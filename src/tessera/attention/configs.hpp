@@ -174,6 +174,7 @@ struct BackwardTiled {
   static constexpr int depth = 1, output_depth = 1, value_depth = 1;
   static constexpr int thread_rows = Host ? 1 : 8, thread_cols = Host ? 1 : 32;
   static constexpr bool adds = false, keys_alone = false, values_alone = false, rows_in_memory = false;
+  static constexpr bool scales_heads = true;  // elsewhere a tile has no register for its own
 };
 
 /// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
