@@ -90,6 +90,12 @@ struct ColumnAtoms : Sizes {
     Panel* v;
     int rows = M, cols = N;             // what the tile at the edge holds
     Bf16Kernel const* words = nullptr;  // that it is a sum of
+    /// Exponentials that nobody has asked for yet: as a rule round() does, which forms words of them in one go.
+    struct {
+      Compute scale = 0;
+      Compute const* base = nullptr;  // nullptr: there are none
+      Compute* totals = nullptr;
+    } awaited;
     explicit Accumulator(Math& math) : v(static_cast<Panel*>(math.take(scratch_bytes))) {}
     int lanes(int panel) const { return rows - panel * NR <= NR / 2 ? NR / 2 : NR; }
   };
@@ -113,6 +119,7 @@ struct ColumnAtoms : Sizes {
     Panel* v;
     int rows = M, k = K;
     Bf16Kernel const* words = nullptr;
+    std::int64_t panel_bytes = sizeof(Panel);
     explicit Rounded(Math& math) : v(static_cast<Panel*>(math.take(scratch_bytes))) {}
   };
 
@@ -256,8 +263,7 @@ struct ColumnAtoms : Sizes {
     template <int M, int N, int K>
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
       if constexpr (has_words)
-        if (a.words != nullptr)
-          return product(*a.words, b.words, a.v, Rounded<M, K>::word_panel_bytes, a.rows, a.k, acc, add);
+        if (a.words != nullptr) return product(*a.words, b.words, a.v, a.panel_bytes, a.rows, a.k, acc, add);
       product(b.numbers, &a.v[0][0][0], columns_held<K>, a.rows, a.k, acc, add);
     }
     bool holds_for_all(bool mine) const { return mine; }
@@ -314,10 +320,11 @@ struct ColumnAtoms : Sizes {
     template <int M, int N>
     void exponentials(Accumulator<M, N>& acc, Compute scale, RowValues<M> const& base, RowValues<M>& totals) const {
       if constexpr (has_words)
-        if (loops() != nullptr)
-          return each_panel(acc, [&](Compute* x, int row, int lanes) {
-            loops_of(lanes).exponentials(x, acc.cols, scale, base.v + row, totals.v + row);
-          });
+        if (loops() != nullptr) {
+          acc.awaited = {scale, base.v, totals.v};
+          if (acc.words == nullptr) settle(acc);
+          return;
+        }
       for_each_with(acc, base, [scale](Compute& x, Compute relative) { x = Math::exp2(x * scale - relative); });
       row_add_partial(acc, totals);
     }
@@ -335,11 +342,9 @@ struct ColumnAtoms : Sizes {
       to.rows = from.rows;
       to.k = from.cols;
       to.words = from.words;
-      if (from.words == nullptr) return std::swap(from.v, to.v);
-      each_panel(from, [&](Compute* x, int row, int) {
-        char* const panel = reinterpret_cast<char*>(to.v) + row / NR * Rounded<M, K>::word_panel_bytes;
-        if constexpr (has_words) from.words->round_right(x, from.cols, panel);
-      });
+      if constexpr (has_words)
+        if (from.words != nullptr) return round_to_words(from, to);
+      std::swap(from.v, to.v);
     }
 
     template <int M, int N>
@@ -372,6 +377,33 @@ struct ColumnAtoms : Sizes {
     }
 
    private:
+    /// Where exponentials are awaited their words take the sums' place, else that of the last ones.
+    template <int M, int K>
+    static void round_to_words(Accumulator<M, K>& from, Rounded<M, K>& to) {
+      WordWeights const& weights = *from.words->weights;
+      if (auto const& e = from.awaited; e.base != nullptr) {
+        on_each_panel(from, [&](Compute* x, int row, int lanes) {
+          weights.weigh(x, from.cols, lanes, e.scale, e.base + row, e.totals + row);
+        });
+        from.awaited = {};
+        to.panel_bytes = sizeof(*from.v);
+        return std::swap(from.v, to.v);
+      }
+      to.panel_bytes = Rounded<M, K>::word_panel_bytes;
+      on_each_panel(from, [&](Compute* x, int row, int) {
+        weights.round(x, from.cols, reinterpret_cast<char*>(to.v) + row / NR * to.panel_bytes);
+      });
+    }
+    /// What is awaited is there.
+    template <int M, int N>
+    static void settle(Accumulator<M, N>& acc) {
+      auto const e = std::exchange(acc.awaited, {});
+      if constexpr (has_words)
+        if (e.base != nullptr)
+          on_each_panel(acc, [&](Compute* x, int row, int lanes) {
+            loops_of(lanes).exponentials(x, acc.cols, e.scale, e.base + row, e.totals + row);
+          });
+    }
     static ColumnLoopsOfPanels const* loops() {
       static ColumnLoopsOfPanels const* const found = column_loops();
       return found;
@@ -380,6 +412,11 @@ struct ColumnAtoms : Sizes {
     /// f(first element, row, rows) for each panel
     template <int M, int N, class F>
     static void each_panel(Accumulator<M, N>& acc, F const& f) {
+      settle(acc);
+      on_each_panel(acc, f);
+    }
+    template <int M, int N, class F>
+    static void on_each_panel(Accumulator<M, N>& acc, F const& f) {
       for (int panel = 0; panel * NR < acc.rows; ++panel) f(&acc.v[panel][0][0], panel * NR, acc.lanes(panel));
     }
 

@@ -80,6 +80,13 @@ struct WordProduct {
   bool add;
 };
 
+/// k sums of word_panel columns side by side become a panel of a right factor, whose rows those columns are.
+struct WordWeights {
+  void (*round)(float const* from, int k, void* to);
+  /// The same, in place, of 2^(x scale - base[c]) of the first `columns`, 16 or 32, as ColumnLoops has it.
+  void (*weigh)(float* x, int k, int columns, float scale, float const* base, float* sums);
+};
+
 /// A micro-kernel for narrow elements and how it wants them packed. Storage is the bits of bf16 (std::uint16_t) or
 /// int8.
 template <class Storage, class Sum>
@@ -91,10 +98,8 @@ struct WordKernel {
   using Pack = void (*)(Storage const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k, void* to);
   Pack pack_left, pack_right;
   void (*multiply)(WordProduct<Sum> const&);
-  double step_clocks;  // of a step of k of a panel times a panel, for those who choose tiles
-  /// k sums of word_panel columns side by side, rounded, as a panel of a right factor, whose rows those columns are.
-  /// nullptr: this kernel has no such.
-  void (*round_right)(Sum const* from, int k, void* to) = nullptr;
+  double step_clocks;                    // of a step of k of a panel times a panel, for those who choose tiles
+  WordWeights const* weights = nullptr;  // nullptr: this kernel has no such
 };
 using Bf16Kernel = WordKernel<std::uint16_t, float>;
 using Int8Kernel = WordKernel<std::int8_t, std::int32_t>;

@@ -100,12 +100,12 @@ void multiply(tessera::detail::openmp::WordProduct<Sum> const& p) {
 
 namespace tessera::detail::openmp {
 
-void round_columns_avx512_bf16(float const* from, int k, void* to);  // which all that have AMX run
+extern WordWeights const weights_avx512_bf16;  // which all that have AMX run
 
 extern Bf16Kernel const bf16_amx;
 extern Int8Kernel const int8_amx;
 Bf16Kernel const bf16_amx{pack_left<std::uint16_t>, pack_right<std::uint16_t>, multiply<TilesBf16, float>, 3,
-                          round_columns_avx512_bf16};
+                          &weights_avx512_bf16};
 Int8Kernel const int8_amx{pack_left<std::int8_t>, pack_right<std::int8_t>, multiply<TilesInt8, std::int32_t>, 1.5};
 
 }  // namespace tessera::detail::openmp

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/openmp/column_loops_avx512.hpp>
 #include <tessera/openmp/micro_kernel_words_avx512.hpp>
 
 namespace {
@@ -15,30 +16,59 @@ struct DotBf16 {
   }
 };
 
-/// See WordKernel. Two sums of each of 16 columns become their words.
-void round_columns(float const* from, int k, void* to) {
+/// The words of two sums of each of 16 columns.
+inline __m512i words_of(__m512 even, __m512 odd) {
   __m512i const neighbours = _mm512_mullo_epi32(
       _mm512_set1_epi32(0x10001), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   __m512i const order = _mm512_add_epi32(neighbours, _mm512_set1_epi32(16 << 16));
+  return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even)));
+}
+constexpr int words_of_lines(int k) { return (k + 2 * line_words - 1) / (2 * line_words) * line_words; }
+
+/// See WordKernel.
+void round_columns(float const* from, int k, void* to) {
   char* at = static_cast<char*>(to);
-  int const words = (k + 2 * line_words - 1) / (2 * line_words) * line_words;
-  for (int w = 0; w < words; ++w, from += 2 * word_panel)
+  for (int w = 0; w < words_of_lines(k); ++w, from += 2 * word_panel)
     for (int half = 0; half < word_panel; half += 16, at += line_bytes) {
       __m512 const even = 2 * w < k ? _mm512_loadu_ps(from + half) : _mm512_setzero_ps();
       __m512 const odd = 2 * w + 1 < k ? _mm512_loadu_ps(from + word_panel + half) : _mm512_setzero_ps();
-      auto const rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
-      store_line(at, _mm512_permutexvar_epi16(order, rounded));
+      store_line(at, words_of(even, odd));
     }
+}
+
+/// See WordKernel. The words of a half lie before what has not been read of it.
+void weigh_columns(float* x, int k, int columns, float scale, float const* base, float* sums) {
+  for (int half = 0; half < columns; half += 16) {
+    __m512 const relative = _mm512_loadu_ps(base + half);
+    __m512 sum = _mm512_loadu_ps(sums + half);
+    auto const weight = [&](int i) {
+      return power_of_two<Avx512>(_mm512_loadu_ps(x + i * word_panel + half) * scale - relative);
+    };
+    char* at = reinterpret_cast<char*>(x + half);
+    int w = 0;
+    for (; 2 * w + 1 < k; ++w, at += 2 * line_bytes) {
+      __m512 const even = weight(2 * w), odd = weight(2 * w + 1);
+      sum = sum + even + odd;
+      store_line(at, words_of(even, odd));
+    }
+    for (; w < words_of_lines(k); ++w, at += 2 * line_bytes) {
+      __m512 const last = 2 * w < k ? weight(2 * w) : _mm512_setzero_ps();
+      sum += last;
+      store_line(at, words_of(last, _mm512_setzero_ps()));
+    }
+    _mm512_storeu_ps(sums + half, sum);
+  }
 }
 
 }  // namespace
 
 namespace tessera::detail::openmp {
 
-void round_columns_avx512_bf16(float const* from, int k, void* to) { round_columns(from, k, to); }
+extern WordWeights const weights_avx512_bf16;
+WordWeights const weights_avx512_bf16{round_columns, weigh_columns};
 
 extern Bf16Kernel const bf16_avx512_bf16;
 Bf16Kernel const bf16_avx512_bf16{pack_left<std::uint16_t>, pack_right<std::uint16_t>,
-                                  multiply_word_panels<DotBf16, float>, 32, round_columns};
+                                  multiply_word_panels<DotBf16, float>, 32, &weights_avx512_bf16};
 
 }  // namespace tessera::detail::openmp
