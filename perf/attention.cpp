@@ -146,9 +146,7 @@ std::vector<Implementation> paged_implementations(Exec const& exec, model::Atten
 template <class Exec, class Output, class Operand>
 Implementation over_packed(Exec const& exec, Output const& o, Operand const& q, Operand const& k, Operand const& v,
                            AttentionOptions options, std::vector<int> const& document_starts) {
-  Kokkos::View<int*, typename Exec::memory_space> starts("starts", document_starts.size());
-  Kokkos::deep_copy(starts, Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                                document_starts.data(), document_starts.size()));
+  auto const starts = copied_starts<Exec>(document_starts);
   options.query_starts = options.key_starts = starts;
   return ours(exec, o, q, k, v, options, starts);
 }

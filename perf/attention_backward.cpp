@@ -60,9 +60,7 @@ struct BackwardVariant {
 template <class Exec, class T>
 Implementation backward_over_packed(Exec const& exec, BackwardOperands<Exec, T> const& x,
                                     AttentionBackwardOptions options, std::vector<int> const& document_starts) {
-  Kokkos::View<int*, typename Exec::memory_space> starts("starts", document_starts.size());
-  Kokkos::deep_copy(starts, Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                                document_starts.data(), document_starts.size()));
+  auto const starts = copied_starts<Exec>(document_starts);
   options.forward.query_starts = options.forward.key_starts = starts;
   return backward_of(exec, x, options, score::Identity{}, mask::All{}, starts);
 }

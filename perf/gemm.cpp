@@ -205,15 +205,22 @@ class Gemm {
     }
   }
 
+  /// What is measured of an operation, unless flags say otherwise.
+  struct Defaults {
+    std::vector<std::string> types, sizes;
+  };
+  template <class Exec>
+  static void add_each(Session<Exec>& session, std::string const& operation, Defaults const& host,
+                       Defaults const& gpu) {
+    for (std::string const& type : session.types(host.types, gpu.types))
+      for (std::string const& variant : session.variants({"NT"}))
+        for (std::string const& size : session.sizes(host.sizes, gpu.sizes))
+          for (ProductShape const& shape : parse_products(size, session.arguments().batch))
+            add(session, operation, type, variant, shape);
+  }
   template <class Exec>
   static void add_sums(Session<Exec>& session) {
-    std::vector<std::string> const sizes =
-        session.on_host ? std::vector<std::string>{"512"} : std::vector<std::string>{"1024", "4096", "8192x8192x1024"};
-    for (std::string const& type : session.types({"fp32"}, {"bf16"}))
-      for (std::string const& variant : session.variants({"NT"}))
-        for (std::string const& size : session.sizes(sizes, sizes))
-          for (ProductShape const& shape : parse_products(size, session.arguments().batch))
-            add(session, "gemm_add", type, variant, shape);
+    add_each(session, "gemm_add", {{"fp32"}, {"512"}}, {{"bf16"}, {"1024", "4096", "8192x8192x1024"}});
   }
 
   template <class Exec>
@@ -228,11 +235,8 @@ class Gemm {
 
   template <class Exec>
   static void add_host_times(Session<Exec>& session) {
-    for (std::string const& type : session.types({"bf16"}, {"bf16"}))
-      for (std::string const& variant : session.variants({"NT"}))
-        for (std::string const& size : session.sizes({"128"}, {"128"}))
-          for (ProductShape const& shape : parse_products(size, session.arguments().batch))
-            add(session, "gemm_host", type, variant, shape);
+    Defaults const small{{"bf16"}, {"128"}};
+    add_each(session, "gemm_host", small, small);
   }
 };
 

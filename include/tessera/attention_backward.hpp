@@ -251,10 +251,13 @@ AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view,
   check_no_overlap(backward_name, "dQ", dq, "dK", dk);
   check_no_overlap(backward_name, "dQ", dq, "dV", dv);
   check_no_overlap(backward_name, "dK", dk, "dV", dv);
+  auto const check_apart_from_gradients = [&](char const* name, auto const& a) {
+    check_no_overlap(backward_name, name, a, "dQ", dq);
+    check_no_overlap(backward_name, name, a, "dK", dk);
+    check_no_overlap(backward_name, name, a, "dV", dv);
+  };
   if (options.d_sinks) {
-    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dQ", dq);
-    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dK", dk);
-    check_no_overlap(backward_name, "d_sinks", options.d_sinks.array(), "dV", dv);
+    check_apart_from_gradients("d_sinks", options.d_sinks.array());
     check_output("d_sinks", options.d_sinks.array());
     take_sink_gradients<Exec>(p, options, operands);
   }
@@ -265,9 +268,7 @@ AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view,
     if (!d_bias) return;
     auto const& a = d_bias.array();
     check_output("d_bias", a);
-    check_no_overlap(backward_name, "d_bias", a, "dQ", dq);
-    check_no_overlap(backward_name, "d_bias", a, "dK", dk);
-    check_no_overlap(backward_name, "d_bias", a, "dV", dv);
+    check_apart_from_gradients("d_bias", a);
     if (options.d_sinks) check_no_overlap(backward_name, "d_bias", a, "d_sinks", options.d_sinks.array());
     take_bias_gradient<Exec>(p, d_bias, score, operands);
   };

@@ -27,6 +27,14 @@ inline std::vector<int> document_starts(std::int64_t length) {
   }
   return starts;
 }
+/// The same where Exec reads them.
+template <class Exec>
+Kokkos::View<int*, typename Exec::memory_space> copied_starts(std::vector<int> const& starts) {
+  Kokkos::View<int*, typename Exec::memory_space> copy("starts", starts.size());
+  Kokkos::deep_copy(copy,
+                    Kokkos::View<int const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(starts.data(), starts.size()));
+  return copy;
+}
 inline std::int64_t document_pairs(std::vector<int> const& starts) {
   std::int64_t pairs = 0;
   for (std::size_t i = 1; i < starts.size(); ++i) pairs += triangle(starts[i] - starts[i - 1]);

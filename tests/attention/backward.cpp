@@ -14,12 +14,6 @@ constexpr AttentionShape shapes[] = {
     {1, 3, 1, 65, 33, 40, 24},  {1, 2, 1, 130, 257, 64, 64}, {1, 1, 1, 1, 300, 72, 128},
     {1, 2, 2, 97, 97, 128, 80}, {2, 6, 2, 1, 90, 24, 40},    {1, 8, 1, 8, 5, 8, 8}};
 
-AttentionBackwardOptions causal() {
-  AttentionBackwardOptions o;
-  o.forward.causal = true;
-  return o;
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("attention_backward matches the reference on odd shapes, full and causal", Exec,

@@ -129,6 +129,25 @@ void check_backward(AttentionShape z, AttentionBackwardOptions const& options, b
   x.check();
 }
 
+inline AttentionBackwardOptions causal() {
+  AttentionBackwardOptions o;
+  o.forward.causal = true;
+  return o;
+}
+
+/// By how much a loss grows with an element, which stays as it is: a difference of the second order, which errs by the
+/// square of the step, and by the rounding of the loss over the step.
+template <class T, class Loss>
+double central_difference(T& element, double step, Loss const& loss) {
+  T const before = element;
+  element = static_cast<T>(before + step);
+  double const above = loss(), up = element;
+  element = static_cast<T>(before - step);
+  double const below = loss(), down = element;
+  element = before;
+  return (above - below) / (up - down);
+}
+
 }  // namespace tessera::test
 
 #endif

@@ -93,12 +93,6 @@ void run_bias(AttentionShape z, BiasShape has, AttentionBackwardOptions options,
   check_bias(x, bias, d_bias);
 }
 
-AttentionBackwardOptions causal() {
-  AttentionBackwardOptions o;
-  o.forward.causal = true;
-  return o;
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("attention_backward gives an additive bias its gradient", Exec, backward_bias_id) {

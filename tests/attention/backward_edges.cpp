@@ -7,12 +7,6 @@ using namespace tessera::test;
 
 namespace {
 
-AttentionBackwardOptions causal() {
-  AttentionBackwardOptions o;
-  o.forward.causal = true;
-  return o;
-}
-
 /// Operands with the sequence before the heads, every other feature of wider rows.
 template <class Exec>
 struct Strided {

@@ -34,8 +34,7 @@ TEST_CASE_TEMPLATE_DEFINE("attention_backward takes each of packed sequences by 
 TEST_CASE_TEMPLATE_APPLY(backward_packed_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("attention_backward takes many short packed sequences", Exec, backward_packed_many_id) {
-  Starts starts = {0};
-  for (int s = 0; starts.back() < 330; ++s) starts.push_back(starts.back() + s % 4);
+  Starts const starts = many_short_starts();
   AttentionShape z = packed_shape;
   z.keys = z.queries;
   check_packed_backward<Exec, float>(z, starts, starts, with({.causal = true}));
@@ -163,19 +162,12 @@ TEST_CASE("the gradients of packed sequences are those of finite differences") {
   };
   loss();
   x.run();
-  constexpr double step = 1e-5;  // differences of the second order err by its square
   auto const check = [&](auto const& operand, auto const& gradient, Starts const& starts, int rows, int width) {
     auto const expected = values(gradient);
     for (std::size_t i = 0; i < operand.size(); i += 3) {
       if (sequence_of(starts, static_cast<int>(i / width % rows)) < 0) continue;
-      double& element = operand.data()[i];
-      double const before = element;
-      element = before + step;
-      double const above = loss();
-      element = before - step;
-      double const below = loss();
-      element = before;
-      CHECK(std::fabs((above - below) / (2 * step) - expected[i]) <= 1e-8 * (1 + std::fabs(expected[i])));
+      CHECK(std::fabs(central_difference(operand.data()[i], 1e-5, loss) - expected[i]) <=
+            1e-8 * (1 + std::fabs(expected[i])));
     }
   };
   check(of.qv, x.x.dq, x.q_starts, of.z.queries, of.z.d);

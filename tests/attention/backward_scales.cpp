@@ -63,12 +63,6 @@ void check_scaled(AttentionShape z, AttentionBackwardOptions options, Score cons
   x.check();
 }
 
-AttentionBackwardOptions causal() {
-  AttentionBackwardOptions o;
-  o.forward.causal = true;
-  return o;
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("attention_backward takes 8-bit operands with scales of heads", Exec, backward_scales_id) {

@@ -67,8 +67,7 @@ TEST_CASE_TEMPLATE_DEFINE("tensor_core takes each of packed sequences by itself"
 TEST_CASE_TEMPLATE_APPLY(packed_tensor_core_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("attention takes many short packed sequences", Exec, packed_many_id) {
-  Starts starts = {0};
-  for (int s = 0; starts.back() < 330; ++s) starts.push_back(starts.back() + s % 4);
+  Starts const starts = many_short_starts();
   AttentionShape z = packed_shape;
   z.keys = z.queries;
   run_packed<Exec, float>(z, starts, starts, {.causal = true});

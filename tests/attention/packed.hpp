@@ -60,6 +60,12 @@ ViewOf<Exec, int*> on_device(Starts const& starts) {
 
 /// Sequences of one row, of whole and part tiles, without queries, without keys, and rows of none at both ends.
 inline Starts const query_starts = {3, 4, 4, 68, 201, 210, 210, 330}, key_starts = {0, 1, 60, 60, 200, 203, 240, 380};
+/// Sequences of 0 to 3 rows, of 330 or a few more.
+inline Starts many_short_starts() {
+  Starts starts = {0};
+  for (int s = 0; starts.back() < 330; ++s) starts.push_back(starts.back() + s % 4);
+  return starts;
+}
 inline constexpr AttentionShape packed_shape = {1, 4, 2, 340, 400, 16, 24};
 
 }  // namespace tessera::test

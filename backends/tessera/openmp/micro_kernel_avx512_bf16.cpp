@@ -25,7 +25,7 @@ inline __m512i words_of(__m512 even, __m512 odd) {
 }
 constexpr int words_of_lines(int k) { return (k + 2 * line_words - 1) / (2 * line_words) * line_words; }
 
-/// See WordKernel.
+/// See WordWeights.
 void round_columns(float const* from, int k, void* to) {
   char* at = static_cast<char*>(to);
   for (int w = 0; w < words_of_lines(k); ++w, from += 2 * word_panel)
@@ -36,7 +36,7 @@ void round_columns(float const* from, int k, void* to) {
     }
 }
 
-/// See WordKernel. The words of a half lie before what has not been read of it.
+/// See WordWeights. The words of a half lie before what has not been read of it.
 void weigh_columns(float* x, int k, int columns, float scale, float const* base, float* sums) {
   for (int half = 0; half < columns; half += 16) {
     __m512 const relative = _mm512_loadu_ps(base + half);
