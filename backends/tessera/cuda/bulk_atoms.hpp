@@ -831,13 +831,7 @@ struct Atoms : Sizes {
           store_packs(acc, target, plane, row0, col0, end);
         else
           store_direct<Element>(acc, target, plane, row0, col0, end);
-      } else if (target.staged && (end >= target.strides.rows || row0 + M <= end)) {
-        int const row = static_cast<int>(row0), col = static_cast<int>(col0);
-        visit_scalar<Compute>(target.strides.type, [&](auto tag) {
-          using T = typename decltype(tag)::type;
-          if constexpr (store_boxes_of<Accumulator<M, N>>(sizeof(T)).all) store_bulk<T>(acc, target, plane, row, col);
-        });
-      } else {
+      } else if ((end < target.strides.rows && row0 + M > end) || !store_sent(acc, target, plane, row0, col0)) {
         store_lines(acc, target, plane, row0, col0, Compute(1), Compute(0), Unchanged{}, end);
       }
     }
@@ -868,18 +862,24 @@ struct Atoms : Sizes {
         for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, acc.r[0] + i);
       }
     }
-    /// The first boxes of what store_added() will add are on their way, if it is the copy engine that brings them.
+    /// The first boxes of what store_whole() will add are on their way, if it is the copy engine that brings them.
     template <class Acc>
     __device__ __forceinline__ void fetch_added(Target const& target, Plane plane, std::int64_t row0,
                                                 std::int64_t col0) const {
       if (slices == 1) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
     }
-    /// alpha * acc + beta * matrix, which the copy engine brings and takes away, behind fetch_added(); false: it does
+    /// alpha * acc + beta * matrix, which the copy engine takes away and, behind fetch_added(), brings; false: it does
     /// not, nothing is done.
     template <int M, int N>
-    __device__ __forceinline__ bool store_added(Accumulator<M, N>& acc, Target const& target, Plane plane,
+    __device__ __forceinline__ bool store_whole(Accumulator<M, N>& acc, Target const& target, Plane plane,
                                                 std::int64_t row0, std::int64_t col0, Compute alpha,
                                                 Compute beta) const {
+      static_assert(Sizes::staged_store);
+      if (!target.staged) return false;
+      if (beta == Compute(0)) {
+        if (alpha != Compute(1)) for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
+        return store_sent(acc, target, plane, row0, col0);
+      }
       int const row = static_cast<int>(row0), col = static_cast<int>(col0);
       if (slices > 1) fetch_first<Accumulator<M, N>>(target, plane, row, col);
       return with_added<Accumulator<M, N>>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
@@ -1034,19 +1034,31 @@ struct Atoms : Sizes {
       for (int block = 0; block < Acc::blocks; ++block) {
         WarpLines<Compute, 4, at_once, Layout::rows, width, Layout> const lines(
             memory, target.strides, plane, row0 + block * 64, col0, end, Acc::columns);
+        int const place = Layout::place(lane / 4, lane % 4 * 2);  // columns of a line differ by exclusive or
         auto const write = [&](auto pass) {
 #pragma unroll
           for (int b = 0; b < Acc::blocks; ++b)  // registers have no index
             if (b == block)
 #pragma unroll
               for (int i = 0; i < width / 2 && pass * width / 2 + i < Acc::columns / 2; i += 2)
-                *reinterpret_cast<Pair<Compute>*>(memory +
-                                                  Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
+                *reinterpret_cast<Pair<Compute>*>(memory + (place ^ i / 4 * 8) + i % 4 / 2 * 8 * width) = {
                     acc.r[b][pass * width / 2 + i], acc.r[b][pass * width / 2 + i + 1]};
         };
         lines.template store<passes>(alpha, beta, f, target.at_once, write);
         __syncwarp();  // the lines are read
       }
+    }
+    /// acc, by the copy engine; false: it does not take it, nothing is done.
+    template <int M, int N>
+    __device__ __forceinline__ bool store_sent(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                               std::int64_t row0, std::int64_t col0) const {
+      if (!target.staged) return false;
+      int const row = static_cast<int>(row0), col = static_cast<int>(col0);
+      visit_scalar<Compute>(target.strides.type, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if constexpr (store_boxes_of<Accumulator<M, N>>(sizeof(T)).all) store_bulk<T>(acc, target, plane, row, col);
+      });
+      return true;
     }
     /// A box or two at a time, then a bulk store that runs on under the next tile's products.
     template <class T, int M, int N>
@@ -1112,7 +1124,7 @@ struct Atoms : Sizes {
     template <class Acc>
     __device__ __forceinline__ void fetch_first(Target const& target, Plane plane, int row, int col) const {
       if (!leads()) return;
-      row = ptx::anew(row + row_of<Acc>());  // there is no register to keep them until store_added()
+      row = ptx::anew(row + row_of<Acc>());  // there is no register to keep them until store_whole()
       col = ptx::anew(col + col_of<Acc>());
       with_added<Acc>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
         using U = decltype(units);

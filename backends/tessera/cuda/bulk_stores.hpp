@@ -24,44 +24,50 @@ struct Swizzled {
   __device__ __forceinline__ static int row(int line) { return line; }
 };
 
-/// One box of 64 lines from the accumulators of its columns: 16 bytes of line r are in place c ^ (r % 8) of lines
-/// of 128 bytes, c ^ (r / 2 % 4) of 64.
+/// Where a thread's pairs of neighbours are in a box of 64 lines: 16 bytes of line r are in place c ^ (r % 8) of lines
+/// of 128 bytes, c ^ (r / 2 % 4) of 64. The one at element i of its accumulator is of column i / 4 * 8 behind the
+/// first, in its first or second line; columns of a line differ by exclusive or.
+template <class T, int Line>
+struct PlacesOfPairs {
+  int first;
+  __device__ __forceinline__ explicit PlacesOfPairs(int warp) {
+    unsigned const lane = static_cast<unsigned>(ptx::lane()), line = warp * 16 + lane / 4;
+    first = static_cast<int>(line * Line + (lane % 4 * 2 * sizeof(T) ^ (lane / 4 / (line_bytes / Line)) << 4));
+  }
+  __device__ __forceinline__ int operator[](int i) const {
+    return (first ^ i / 4 * 8 * static_cast<int>(sizeof(T))) + i % 4 / 2 * 8 * Line;
+  }
+};
+
+/// One box of 64 lines from the accumulators of its columns.
 template <class T, int Line, class Compute>
 __device__ __forceinline__ void fill_box(Compute const* r, char* box, int warp) {
-  int const lane = ptx::lane();             // no address is kept through the products
-  constexpr int lines = line_bytes / Line;  // in the 128 bytes that the swizzle goes by
-  if constexpr (sizeof(T) == 2) {           // 16 x 16 elements at a time
-    int const at = warp * 16 + lane % 16, swizzle = at % 8 / lines;
+  if constexpr (sizeof(T) == 2) {                              // 16 x 16 elements at a time
+    unsigned const lane = static_cast<unsigned>(ptx::lane()),  // no address is kept through the products
+        line = warp * 16 + lane % 16, swizzle = lane % 8 / (line_bytes / Line);
+    unsigned const first = line * Line + ((lane / 16 ^ swizzle) << 4);
 #pragma unroll
     for (int j = 0; j < Line / 32; ++j) {
       std::uint32_t x[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = packed_pair<T>(r[j * 8 + i * 2], r[j * 8 + i * 2 + 1]);
-      ptx::store_matrix_x4(ptx::shared_address(box) + at * Line + (((j * 2 + lane / 16) ^ swizzle) << 4), x);
+      ptx::store_matrix_x4(ptx::shared_address(box) + (first ^ j * 32), x);
     }
   } else {  // two neighbours at a time
-    char* const line = box + (warp * 16 + lane / 4) * Line;
-    constexpr int size = static_cast<int>(sizeof(T));
+    PlacesOfPairs<T, Line> const places(warp);
 #pragma unroll
-    for (int i = 0; i < Line / size / 2; i += 2) {
-      int const at = (i / 4 * 8 + lane % 4 * 2) * size;  // in its line
-      *reinterpret_cast<Pair<T>*>(line + i % 4 / 2 * 8 * Line + ((at / 16 ^ lane / 4 / lines) << 4) + at % 16) =
-          rounded_pair<T>(r[i], r[i + 1]);
-    }
+    for (int i = 0; i < Line / static_cast<int>(sizeof(T)) / 2; i += 2)
+      *reinterpret_cast<Pair<T>*>(box + places[i]) = rounded_pair<T>(r[i], r[i + 1]);
   }
 }
 
 /// r = alpha r + beta times what a box has in their places, in the order of two neighbours that fill_box() has.
 template <class T, int Line, class Compute>
 __device__ __forceinline__ void add_box(Compute* r, char const* box, int warp, Compute alpha, Compute beta) {
-  int const lane = ptx::lane();
-  constexpr int lines = line_bytes / Line, size = static_cast<int>(sizeof(T));
-  char const* const line = box + (warp * 16 + lane / 4) * Line;
+  PlacesOfPairs<T, Line> const places(warp);
 #pragma unroll
-  for (int i = 0; i < Line / size / 2; i += 2) {
-    int const at = (i / 4 * 8 + lane % 4 * 2) * size;
-    float2 const c = widened_pair(
-        *reinterpret_cast<Pair<T> const*>(line + i % 4 / 2 * 8 * Line + ((at / 16 ^ lane / 4 / lines) << 4) + at % 16));
+  for (int i = 0; i < Line / static_cast<int>(sizeof(T)) / 2; i += 2) {
+    float2 const c = widened_pair(*reinterpret_cast<Pair<T> const*>(box + places[i]));
     r[i] = alpha * r[i] + beta * c.x;
     r[i + 1] = alpha * r[i + 1] + beta * c.y;
   }

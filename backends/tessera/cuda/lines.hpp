@@ -198,9 +198,11 @@ struct WarpLines {
         each_pack<Together, Batch>(data<T>() + k, line,
                                    [&](int i, T const* from) { read[i] = load_pack<Count>(from); });
 #pragma unroll
-        for (int i = 0; i < Batch; ++i)
+        for (int i = 0; i < Batch; ++i) {
+          Pack<Compute, Count> const c = widened<Compute>(read[i]);
 #pragma unroll
-          for (int e = 0; e < Count; ++e) x[i][e] += beta * static_cast<Compute>(read[i][e]);
+          for (int e = 0; e < Count; ++e) x[i][e] += beta * c[e];
+        }
       });
   }
   /// g(i, address) for a batch of packs, the first in line `begin`; `of_block` is where they would be in the first
@@ -248,7 +250,11 @@ struct WarpLines {
           T read[batch] = {};
           each_inside([&](int i, int r, int) { read[i] = data<T>()[place(i, r)]; });
 #pragma unroll
-          for (int i = 0; i < batch; ++i) x[i] += beta * static_cast<Compute>(read[i]);
+          for (int i = 0; i < batch; i += 2) {
+            Pack<Compute, 2> const c = widened<Compute>(Pack<T, 2>{{read[i], read[i + 1]}});
+            x[i] += beta * c[0];
+            x[i + 1] += beta * c[1];
+          }
         });
       if constexpr (!std::is_same_v<F, Unchanged>) {
         auto const apply = [&](int i, int r, int k) { x[i] = f(x[i], row + r, col + k); };

@@ -55,6 +55,14 @@ __device__ __forceinline__ float2 widened_pair(Pair<T> x) {
     using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
     std::uint32_t const halves = ptx::widen_pair(Kind{}, *reinterpret_cast<std::uint16_t const*>(&x));
     return __half22float2(*reinterpret_cast<__half2 const*>(&halves));
+  } else if constexpr (std::is_same_v<T, e5m2_t>) {  // the upper half of fp16
+    std::uint32_t const halves = x.low.bits() << 8 | x.high.bits() << 24;
+    return __half22float2(*reinterpret_cast<__half2 const*>(&halves));
+  } else if constexpr (std::is_same_v<T, e4m3_t>) {  // as fp16, whose exponents are for numbers 2^8 times as large
+    std::uint32_t const bits = x.low.bits() | x.high.bits() << 16;
+    std::uint32_t const halves = (bits & 0x800080) << 8 | (bits & 0x7f007f) << 7;
+    float2 const y = __half22float2(*reinterpret_cast<__half2 const*>(&halves));
+    return {isnan(x.low) ? NAN : y.x * 256, isnan(x.high) ? NAN : y.y * 256};
   } else {
     return {static_cast<float>(x.low), static_cast<float>(x.high)};
   }
@@ -88,6 +96,24 @@ __device__ __forceinline__ Pack<T, N> rounded(Pack<From, N> const& x) {
     } else {
       y[i] = T(x[i]);
       y[i + 1] = T(x[i + 1]);
+    }
+  }
+  return y;
+}
+
+/// N elements, without loss; N is even.
+template <class Compute, class T, int N>
+__device__ __forceinline__ Pack<Compute, N> widened(Pack<T, N> const& x) {
+  Pack<Compute, N> y;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    if constexpr (std::is_same_v<Compute, float>) {
+      float2 const pair = widened_pair(Pair<T>{x[i], x[i + 1]});
+      y[i] = pair.x;
+      y[i + 1] = pair.y;
+    } else {
+      y[i] = static_cast<Compute>(x[i]);
+      y[i + 1] = static_cast<Compute>(x[i + 1]);
     }
   }
   return y;

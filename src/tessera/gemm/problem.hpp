@@ -132,21 +132,18 @@ struct Finish {
   template <int Rows, int Cols, class Math, class Accumulator, class Target>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(Math& math, Accumulator& acc, Target const& target, Plane plane,
                                               std::int64_t row, std::int64_t col) const {
-    if (!own_epilogue<Epilogue> && beta == Compute(0)) {
-      if (alpha != Compute(1)) math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
-      math.store(acc, target, plane, row, col);
-    } else if constexpr (requires { math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{}); }) {
+    if constexpr (requires { math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{}); }) {
       if constexpr (own_epilogue<Epilogue>) {
         epilogue::Gathered<Epilogue> gathered{};
         math.store_finished(acc, target, plane, row, col, alpha, beta, Caller{*this, plane, 0, gathered});
         finish_gathering(gathered);
       } else {
-        if constexpr (requires { math.store_added(acc, target, plane, row, col, alpha, beta); })
-          if (math.store_added(acc, target, plane, row, col, alpha, beta)) return;
+        if constexpr (requires { math.store_whole(acc, target, plane, row, col, alpha, beta); })
+          if (math.store_whole(acc, target, plane, row, col, alpha, beta)) return;
         math.store_finished(acc, target, plane, row, col, alpha, beta, Unchanged{});
       }
     } else {
-      math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
+      if (alpha != Compute(1)) math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
       in_place<Rows, Cols>(math, acc, plane, row, col);
       math.store(acc, target, plane, row, col);
     }
@@ -162,11 +159,11 @@ struct Finish {
       epilogue::Gathered<Epilogue> gathered{};
       math.store_finished(acc, target, whole, row, col, alpha, beta, Caller{*this, plane, first, gathered}, end);
       finish_gathering(gathered);
-    } else if (beta != Compute(0) || row + Rows > end) {
-      math.store_finished(acc, target, whole, row, col, alpha, beta, Unchanged{}, end);
     } else {
-      if (alpha != Compute(1)) math.for_each(acc, [&](Compute& x, int, int) { x *= alpha; });
-      math.store(acc, target, whole, row, col);
+      if constexpr (requires { math.store_whole(acc, target, whole, row, col, alpha, beta); })
+        if (beta == Compute(0) && row + Rows <= end && math.store_whole(acc, target, whole, row, col, alpha, beta))
+          return;
+      math.store_finished(acc, target, whole, row, col, alpha, beta, Unchanged{}, end);
     }
   }
 
