@@ -132,6 +132,8 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 1792, 1792, 1792)) == "128x112p beside");  // the columns that fill whole waves
   CHECK(choice(product(Scalar::bf16, 2560, 2560, 2560)) == "128x144p beside");
   CHECK(choice(product(Scalar::bf16, 2304, 2304, 2304)) == "128x176p over");
+  CHECK(choice(product(Scalar::bf16, 896, 896, 896)).find(' ') == std::string::npos);  // no pairs over an odd number
+  CHECK(choice(product(Scalar::bf16, 2615, 1200, 7960)) == "128x256/1 over");          // unless lines are slow to come
   GemmProblem added_to = product(Scalar::bf16, 2304, 2304, 2304), narrow = added_to;
   added_to.beta = 1;
   narrow.c.type = Scalar::e4m3;
