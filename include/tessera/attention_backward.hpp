@@ -316,6 +316,8 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
+  if constexpr (backward_adds_in_place<Exec, Compute>)
+    visit_features(attention_features(p.forward), [&](auto d) { sums = d() * backward_parts<Exec, d()>(exec, p); });
   BackwardWorkspace const w(p, sizeof(Compute), sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
@@ -343,7 +345,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
       });
   if (!bulk)
     visit_features(attention_features(p.forward), [&](auto d) {
-      using Atoms = BackwardTiledAtoms<Exec, Compute, decltype(d)::value, true>;
+      using Atoms = BackwardKeyAtoms<Exec, Compute, decltype(d)::value>;
       describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, true>>{}, std::type_identity<Atoms>{});
     });
   return plan;

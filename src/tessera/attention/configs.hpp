@@ -177,6 +177,21 @@ struct BackwardTiled {
   static constexpr bool scales_heads = true;  // elsewhere a tile has no register for its own
 };
 
+/// The same on a CPU with dQ added up in memory: what is packed of Q and dO serves four panels of 32 keys, and what is
+/// packed of K and V all queries (fp32, D = 128: 700 KB with all that is held).
+template <int Features>
+struct BackwardInPlace {
+  static constexpr int BM = Features > 128 ? 64 : 128, BN = BM, D = Features;
+  static constexpr int depth = 1, output_depth = 1, value_depth = 1;
+  static constexpr bool adds = true, keys_alone = false, values_alone = false, rows_in_memory = true;
+  static constexpr bool scales_heads = true;
+};
+/// So many teams a core share out the keys of a head among them where there are fewer heads, each with sums of dQ of
+/// its own, of which there are not more than `most`.
+struct BackwardParts {
+  static constexpr int teams_a_core = 2, most = 8;
+};
+
 /// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
 /// accumulators of 32 each and the rounded copies of scores.
 template <int Features>
