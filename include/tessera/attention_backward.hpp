@@ -317,7 +317,8 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   if constexpr (backward_adds_in_place<Exec, Compute>)
-    visit_features(attention_features(p.forward), [&](auto d) { sums = d() * backward_parts<Exec, d()>(exec, p); });
+    visit_features(attention_features(p.forward),
+                   [&](auto d) { sums = std::int64_t(d()) * backward_split<Exec, d()>(exec, p).parts; });
   BackwardWorkspace const w(p, sizeof(Compute), sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
@@ -327,7 +328,9 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     plan.tile_features = Atoms::D;
     plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
     plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
-    plan.tiles = p.key_planes() * BackwardShape<Compute>(p.forward).key_tiles(Atoms::BN);
+    if constexpr (backward_adds_in_place<Exec, Compute>)
+      plan.tile_keys = backward_split<Exec, Atoms::D>(exec, p).tile_keys;
+    plan.tiles = p.key_planes() * BackwardShape<Compute>(p.forward).key_tiles(plan.tile_keys);
   };
   if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (bulk)

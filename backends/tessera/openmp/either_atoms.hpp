@@ -83,16 +83,19 @@ struct EitherAtoms : ColumnAtoms<Exec, Compute_, Sizes> {
 
   struct Copy {
     int thread;
+    /// Of a tile that ends at row_end.
     template <int M, int K>
-    void operator()(Source const& from, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to) const {
-      along(from, p, row, col, from.matrix.rows, false, to);
+    void operator()(Source const& from, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
+                    std::int64_t row_end) const {
+      along(from, p, row, col, std::min(row_end, from.matrix.rows), false, to);
     }
-    /// Rows from row_end on become zero where rows are contracted.
+    /// Where rows are contracted, those from `counted` on are zero.
     template <int R, int C>
     void operator()(Source const& from, Plane p, std::int64_t row, std::int64_t col, LeftEither<R, C>& to,
-                    std::int64_t row_end) const {
-      along(from, p, row, col, from.matrix.rows, false, to.along);
-      across(from, p, row, col, std::min(row_end, from.matrix.rows), false, to.across);
+                    std::int64_t row_end, std::int64_t counted) const {
+      row_end = std::min(row_end, from.matrix.rows);
+      along(from, p, row, col, row_end, false, to.along);
+      across(from, p, row, col, std::min(row_end, counted), false, to.across);
     }
     template <int R, int C>
     void operator()(Source const& from, Plane p, std::int64_t row, std::int64_t col, RightEither<R, C>& to) const {

@@ -96,10 +96,10 @@ struct AttentionKeyGradients {
   BackwardShape<Compute> shape;
   Functors functors;
   Compute kept_factor;  // that dropout keeps weights with
-  int parts;            // teams that share a head's keys where sums are formed in place
+  BackwardSplit split;  // where sums are formed in place
 
   AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
-                        Score const& score = {}, Mask const& mask = {}, int teams_a_head = 1)
+                        Score const& score = {}, Mask const& mask = {}, BackwardSplit const& keys_split = {1, BN})
       : q(source_beside<Atoms, typename Atoms::template RightEither<BM, D>>(p.forward.q, p.d_o.type)),
         k(source_beside<Atoms, KeyTile<BN, D>>(p.forward.k, p.d_o.type)),
         v(source_beside<Atoms, typename Atoms::template Left<BN, D>>(p.forward.v, p.d_o.type)),
@@ -111,33 +111,41 @@ struct AttentionKeyGradients {
         shape(p.forward),
         functors(score, mask, p.forward.dropout),
         kept_factor(static_cast<Compute>(p.forward.dropout.factor)),
-        parts(teams_a_head) {}
+        split(keys_split) {}
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
-  KOKKOS_FUNCTION int key_tiles() const { return Packed ? shape.key_tiles(BN) : (shape.keys + BN - 1) / BN; }
+  KOKKOS_FORCEINLINE_FUNCTION int tile_keys() const {
+    if constexpr (in_place)
+      return split.tile_keys;
+    else
+      return BN;
+  }
+  KOKKOS_FUNCTION int key_tiles() const {
+    return Packed ? shape.key_tiles(tile_keys()) : (shape.keys + tile_keys() - 1) / tile_keys();
+  }
   KOKKOS_FUNCTION std::int64_t tiles() const {
     std::int64_t const planes = std::int64_t(shape.batches) * kv_heads();
-    return in_place ? planes * parts * tiles_a_part() : planes * key_tiles();
+    return in_place ? planes * split.parts * tiles_a_part() : planes * key_tiles();
   }
   /// The machine hands tiles out.
   std::int64_t teams(int) const { return tiles(); }
-  KOKKOS_FUNCTION int tiles_a_part() const { return (key_tiles() + parts - 1) / parts; }
+  KOKKOS_FUNCTION int tiles_a_part() const { return (key_tiles() + split.parts - 1) / split.parts; }
   int tiles_a_team() const requires in_place { return tiles_a_part() > 0 ? tiles_a_part() : 1; }
 
   KOKKOS_FUNCTION Tile tile(int t) const {
     Tile tile{};
     BackwardOrder order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
-    if constexpr (in_place) order = BackwardOrder::of_parts(t, parts, tiles_a_part(), tile.part);
+    if constexpr (in_place) order = BackwardOrder::of_parts(t, split.parts, tiles_a_part(), tile.part);
     int const batch = order.plane / kv_heads();
     tile.head = order.plane - batch * kv_heads();
-    int const key = shape.find_by_keys(tile, batch, order.row, BN);
+    int const key = shape.find_by_keys(tile, batch, order.row, tile_keys());
     tile.key = key;
     tile.keys = shape.counted_keys(tile);
     if (key >= tile.keys) return tile;
     BackwardSight const sight = shape.sight_of(tile, tile.keys);
-    int begin = sight.first_query(key), end = sight.query_end(key + BN);
+    int begin = sight.first_query(key), end = sight.query_end(key + tile_keys());
     functors.bound_queries(tile.batch, tile.head * shape.heads_per_kv, shape.heads_per_kv, key,
-                           key + BN < sight.keys ? key + BN : sight.keys, begin, end);
+                           key + tile_keys() < sight.keys ? key + tile_keys() : sight.keys, begin, end);
     tile.first = begin / BM;
     tile.a_head = end > begin ? (end + BM - 1) / BM - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
@@ -157,11 +165,14 @@ struct AttentionKeyGradients {
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int) const {
-    if constexpr (in_place)  // weight 0 times what lies behind is 0
-      copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k, shape.key_row(t, t.keys));
-    else
+    if constexpr (in_place) {  // of the tile's own keys; weight 0 times what lies behind those that count is 0
+      int const row = shape.key_row(t, t.key), end = row + tile_keys();
+      copy(k, key_plane(t), row, 0, stage.k, end, shape.key_row(t, t.keys));
+      copy(v, key_plane(t), row, 0, stage.v, end);
+    } else {
       copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
-    if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
+      if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
+    }
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
@@ -216,8 +227,15 @@ struct AttentionKeyGradients {
     }
     BackwardSequence<Packed> const own = shape.again(t);
     Plane const plane{shape.key_plane(own), t.head};
-    if constexpr (of_values) math.store(work.dv, dv, plane, shape.key_row(own, t.key), 0);
-    if constexpr (of_keys) math.store(work.dk, dk, plane, shape.key_row(own, t.key), 0);
+    int const row = shape.key_row(own, t.key);
+    if constexpr (in_place) {
+      int const end = row + tile_keys() < shape.keys ? row + tile_keys() : shape.keys;
+      math.store(work.dv, dv, plane, row, 0, end);
+      math.store(work.dk, dk, plane, row, 0, end);
+    } else {
+      if constexpr (of_values) math.store(work.dv, dv, plane, row, 0);
+      if constexpr (of_keys) math.store(work.dk, dk, plane, row, 0);
+    }
   }
 
  private:
@@ -246,7 +264,7 @@ struct AttentionKeyGradients {
     return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
-    return !shape.sight_of(t, t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
+    return !shape.sight_of(t, t.keys).all_see(step.query, step.query + BM, t.key, t.key + tile_keys());
   }
 
   /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
@@ -373,7 +391,7 @@ struct AttentionKeyGradients {
   /// Whether the mask must be asked about pairs. What it reads to tell is on its way while the scores are multiplied.
   KOKKOS_FORCEINLINE_FUNCTION bool asks_mask([[maybe_unused]] Tile const& t, [[maybe_unused]] Step const& step) const {
     if constexpr (Functors::classifies)
-      return !functors.shows_all(step.plane, step.query, shape.queries_of(t), BM, t.key, t.keys, BN);
+      return !functors.shows_all(step.plane, step.query, shape.queries_of(t), BM, t.key, t.keys, tile_keys());
     else
       return true;
   }

@@ -30,14 +30,17 @@ using BackwardKeyAtoms =
     std::conditional_t<backward_adds_in_place<Exec, Compute>, BackwardInPlaceAtoms<Exec, Compute, D>,
                        BackwardTiledAtoms<Exec, Compute, D, true>>;
 
-/// How many teams share the keys of a head where sums of dQ are formed in place.
+/// How the keys of a head are shared out where sums of dQ are formed in place.
 template <class Exec, int D>
-int backward_parts(Exec const& exec, AttentionBackwardProblem const& p) {
-  std::int64_t const tiles = BackwardShape<float>(p.forward).key_tiles(BackwardInPlace<D>::BN),
-                     teams = std::int64_t(BackwardParts::teams_a_core) * Machine<Exec>::concurrency(exec),
+BackwardSplit backward_split(Exec const& exec, AttentionBackwardProblem const& p) {
+  using Sizes = BackwardInPlace<D>;
+  bool const few = p.forward.grows() && p.forward.k.rows < Sizes::few_keys;
+  int const tile_keys = few ? Sizes::keys_of_few : Sizes::BN;
+  std::int64_t const tiles = BackwardShape<float>(p.forward).key_tiles(tile_keys),
+                     teams = std::int64_t(Sizes::teams_a_core) * Machine<Exec>::concurrency(exec),
                      planes = std::max<std::int64_t>(p.key_planes(), 1);
-  std::int64_t const wanted = std::min<std::int64_t>((teams + planes - 1) / planes, BackwardParts::most);
-  return static_cast<int>(std::max<std::int64_t>(std::min(wanted, tiles), 1));
+  std::int64_t const wanted = std::min<std::int64_t>((teams + planes - 1) / planes, Sizes::most_parts);
+  return {static_cast<int>(std::max<std::int64_t>(std::min(wanted, tiles), 1)), tile_keys};
 }
 
 /// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
@@ -152,13 +155,13 @@ void run_backward_in_place(Exec const& exec, AttentionBackwardProblem const& p, 
   constexpr char const* label = "tessera::attention_backward";
   using Atoms = BackwardInPlaceAtoms<Exec, Compute, D>;
   static_assert(BackwardRowPlaces::tile_rows % Atoms::BM == 0);
-  int const parts = backward_parts<Exec, D>(exec, p);
-  BackwardWorkspace const w(p, sizeof(Compute), std::int64_t(D) * parts);
+  BackwardSplit const split = backward_split<Exec, D>(exec, p);
+  BackwardWorkspace const w(p, sizeof(Compute), std::int64_t(D) * split.parts);
   prepare_backward<Exec, Compute>(exec, p, w, workspace);
   auto const rows = w.rows_in<Compute>(workspace, p.forward.q);
   run_tiles<Atoms>(label, exec,
-                   AttentionKeyGradients<Atoms, Score, Mask, true>(p, rows, w.sums_in(workspace), score, mask, parts));
-  run_tiles<Atoms>(label, exec, AttentionQuerySums<Atoms, true>(p, rows, w.sums_in(workspace), parts));
+                   AttentionKeyGradients<Atoms, Score, Mask, true>(p, rows, w.sums_in(workspace), score, mask, split));
+  run_tiles<Atoms>(label, exec, AttentionQuerySums<Atoms, true>(p, rows, w.sums_in(workspace), split.parts));
 }
 
 /// dK and dV, then dQ, each sum in one place, or all in one pass. One kernel for packed sequences and for others.

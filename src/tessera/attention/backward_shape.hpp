@@ -162,6 +162,11 @@ struct BackwardShape {
   }
 };
 
+/// How the keys of a head are shared out where sums are formed in place: among `parts` teams, in tiles of `tile_keys`.
+struct BackwardSplit {
+  int parts, tile_keys;
+};
+
 /// Tile t of planes with `rows` tiles each: the longest first, a few planes at a time so that what their tiles share
 /// stays in cache.
 struct BackwardOrder {
