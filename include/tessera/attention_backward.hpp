@@ -23,10 +23,10 @@ struct AttentionBackwardOptions {
   ViewRef<float, 4> d_bias = {};
   ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
   /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
-  /// come.
+  /// come. On a CPU they are the same in any case.
   bool deterministic = false;
   /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
-  /// Hopper pipeline O(S·d). Not to be touched before the gradients are there.
+  /// Hopper pipeline and on a CPU O(S·d). Not to be touched before the gradients are there.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
