@@ -155,8 +155,10 @@ def attention_gradient_cases(cuda):
     kinds = {"torch_cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
     kinds = kinds if cuda else {"torch": None}
     shapes = [(16384 // s, 2048 // d, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
+    host_shapes = [(1, 4, 512, 64), (1, 8, 512, 128), (1, 32, 1024, 64), (1, 16, 1024, 128), (1, 16, 4096, 64),
+                   (1, 8, 4096, 128)]
     for name in ("bf16",) if cuda else ("fp32", "bf16"):
-        for b, h, s, d in shapes if cuda else [(1, 4, 512, 64), (1, 8, 512, 128)]:
+        for b, h, s, d in shapes if cuda else host_shapes:
             for causal in (False, True):
                 for implementation, backend in kinds.items():
                     def prepare(b=b, h=h, s=s, d=d, causal=causal, backend=backend, dtype=TYPES[name]):

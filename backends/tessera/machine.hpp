@@ -10,6 +10,7 @@
 #include <tessera/openmp/atoms.hpp>
 #include <tessera/openmp/column_atoms.hpp>
 #include <tessera/openmp/direct_products.hpp>
+#include <tessera/openmp/either_atoms.hpp>
 #include <tessera/portable/pipeline.hpp>
 
 // Which atoms a machine offers a kernel, by what they are good at. A kernel family asks for one of them with its sizes.
@@ -28,6 +29,12 @@ using RegisterAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::Atoms<K
 template <class Exec, class Compute, class Sizes>
 using RowAtoms = std::conditional_t<Machine<Exec>::is_host, openmp::ColumnAtoms<KernelSpace<Exec>, Compute, Sizes>,
                                     portable::Atoms<KernelSpace<Exec>, Compute, Sizes>>;
+
+/// The same for chains of products whose last sums are formed in memory, a team's own: where a core has a team.
+template <class Exec, class Compute, class Sizes>
+using EitherAtoms = openmp::EitherAtoms<KernelSpace<Exec>, Compute, Sizes>;
+template <class Exec, class Compute>
+inline constexpr bool has_either_atoms = Machine<Exec>::is_host&& std::is_same_v<Compute, float>;
 
 /// Register tiles of factors that are multiplied as they are, not widened to the type of the sum: Element is bf16_t or
 /// int8_t. Whether they run for factors of two types is known where the program runs.

@@ -23,10 +23,10 @@ struct AttentionBackwardOptions {
   ViewRef<float, 4> d_bias = {};
   ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
   /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
-  /// come.
+  /// come. On a CPU they are the same in any case.
   bool deterministic = false;
   /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
-  /// Hopper pipeline O(S·d). Not to be touched before the gradients are there.
+  /// Hopper pipeline and on a CPU O(S·d). Not to be touched before the gradients are there.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
@@ -316,6 +316,9 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
+  if constexpr (backward_adds_in_place<Exec, Compute>)
+    visit_features(attention_features(p.forward),
+                   [&](auto d) { sums = std::int64_t(d()) * backward_split<Exec, d()>(exec, p).parts; });
   BackwardWorkspace const w(p, sizeof(Compute), sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
@@ -325,7 +328,9 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     plan.tile_features = Atoms::D;
     plan.team_threads = Machine<Exec>::threads(Atoms::team_threads);
     plan.scratch_bytes = scratch_of<Atoms, Exec, Kernel>();
-    plan.tiles = p.key_planes() * BackwardShape<Compute>(p.forward).key_tiles(Atoms::BN);
+    if constexpr (backward_adds_in_place<Exec, Compute>)
+      plan.tile_keys = backward_split<Exec, Atoms::D>(exec, p).tile_keys;
+    plan.tiles = p.key_planes() * BackwardShape<Compute>(p.forward).key_tiles(plan.tile_keys);
   };
   if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (bulk)
@@ -343,7 +348,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
       });
   if (!bulk)
     visit_features(attention_features(p.forward), [&](auto d) {
-      using Atoms = BackwardTiledAtoms<Exec, Compute, decltype(d)::value, true>;
+      using Atoms = BackwardKeyAtoms<Exec, Compute, decltype(d)::value>;
       describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, true>>{}, std::type_identity<Atoms>{});
     });
   return plan;

@@ -43,6 +43,33 @@ TEST_CASE_TEMPLATE_DEFINE("attention_backward takes 16-bit operands and gives fp
 }
 TEST_CASE_TEMPLATE_APPLY(backward_types_id, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("attention_backward shares the keys of few heads out among teams", Exec,
+                          backward_shares_keys_id) {
+  AttentionShape const z{1, 2, 1, 150, 700, 24, 40};  // no whole number of tiles, nor of tiles for any number of teams
+  check_backward<Exec, float>(z, {});
+  check_backward<Exec, float>(z, causal());
+  check_backward<Exec, bf16_t>(z, {});
+  check_backward<Exec, bf16_t>(z, causal());
+}
+TEST_CASE_TEMPLATE_APPLY(backward_shares_keys_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward takes a gradient of O of another type", Exec, backward_mixed_id) {
+  AttentionShape const z{1, 2, 1, 70, 90, 40, 24};
+  BackwardOperands<Exec, bf16_t> const x(z, everything);
+  ViewOf<Exec, float****> const d_o("dO", z.batch, z.heads, z.queries, z.d_v);
+  fill(d_o, std::vector<float>(x.d_o.begin(), x.d_o.end()));
+  AttentionBackwardOptions options;
+  ViewOf<Exec, char*> const workspace(
+      "workspace", attention_backward_workspace_size(Exec{}, x.dq, x.dk, x.dv, x.x.qv, x.x.kv, x.x.vv, x.x.ov, x.x.lse,
+                                                     d_o, options));
+  options.workspace = workspace.data();
+  options.workspace_bytes = workspace.size();
+  attention_backward(Exec{}, x.dq, x.dk, x.dv, x.x.qv, x.x.kv, x.x.vv, x.x.ov, x.x.lse, d_o, options);
+  Exec{}.fence();
+  x.check();
+}
+TEST_CASE_TEMPLATE_APPLY(backward_mixed_id, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("attention_backward runs in fp64 on the CPU", Exec, backward_fp64_id) {
   if constexpr (detail::Machine<Exec>::is_host) {
     check_backward<Exec, double>({1, 2, 1, 40, 53, 20, 33}, {}, true);

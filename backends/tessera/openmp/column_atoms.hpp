@@ -90,11 +90,13 @@ struct ColumnAtoms : Sizes {
     Panel* v;
     int rows = M, cols = N;             // what the tile at the edge holds
     Bf16Kernel const* words = nullptr;  // that it is a sum of
-    /// Exponentials that nobody has asked for yet: as a rule round() does, which forms words of them in one go.
+    /// What ColumnLoops has and nobody has asked for yet: as a rule round() does, which forms words of it in one go.
+    /// With totals exponentials by rows, with factors differences, else exponentials by columns.
     struct {
       Compute scale = 0;
-      Compute const* base = nullptr;  // nullptr: there are none
+      Compute const* base = nullptr;  // nullptr: there is nothing
       Compute* totals = nullptr;
+      Compute const* factors = nullptr;
     } awaited;
     explicit Accumulator(Math& math) : v(static_cast<Panel*>(math.take(scratch_bytes))) {}
     int lanes(int panel) const { return rows - panel * NR <= NR / 2 ? NR / 2 : NR; }
@@ -321,7 +323,7 @@ struct ColumnAtoms : Sizes {
     void exponentials(Accumulator<M, N>& acc, Compute scale, RowValues<M> const& base, RowValues<M>& totals) const {
       if constexpr (has_words)
         if (loops() != nullptr) {
-          acc.awaited = {scale, base.v, totals.v};
+          acc.awaited = {scale, base.v, totals.v, nullptr};
           if (acc.words == nullptr) settle(acc);
           return;
         }
@@ -376,7 +378,7 @@ struct ColumnAtoms : Sizes {
         }
     }
 
-   private:
+   protected:
     /// Where exponentials are awaited their words take the sums' place, else that of the last ones.
     template <int M, int K>
     static void round_to_words(Accumulator<M, K>& from, Rounded<M, K>& to) {
@@ -401,7 +403,13 @@ struct ColumnAtoms : Sizes {
       if constexpr (has_words)
         if (e.base != nullptr)
           on_each_panel(acc, [&](Compute* x, int row, int lanes) {
-            loops_of(lanes).exponentials(x, acc.cols, e.scale, e.base + row, e.totals + row);
+            ColumnLoops const& of = loops_of(lanes);
+            if (e.totals != nullptr)
+              of.exponentials(x, acc.cols, e.scale, e.base + row, e.totals + row);
+            else if (e.factors != nullptr)
+              of.differences(x, e.factors + (x - &acc.v[0][0][0]), acc.cols, e.base);
+            else
+              of.exponentials_of_columns(x, acc.cols, e.scale, e.base);
           });
     }
     static ColumnLoopsOfPanels const* loops() {

@@ -16,6 +16,10 @@ struct ColumnLoops {
   void (*exponentials)(float* x, int columns, float scale, float const* base, float* sums);
   /// x = x factors[r].
   void (*scaled)(float* x, int columns, float const* factors);
+  /// x = 2^(x scale - base[c]) in column c, as above.
+  void (*exponentials_of_columns)(float* x, int columns, float scale, float const* base);
+  /// x = factor (x - base[c]), where factors lie as x does.
+  void (*differences)(float* x, float const* factors, int columns, float const* base);
 };
 struct ColumnLoopsOfPanels {
   ColumnLoops half, whole;

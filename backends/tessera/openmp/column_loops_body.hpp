@@ -88,7 +88,22 @@ struct Columns {
       for (int v = 0; v < vectors; ++v) Simd::write(Simd::read(x + v * lanes) * factor[v], x + v * lanes);
   }
 
-  static constexpr tessera::detail::openmp::ColumnLoops table{largest, exponentials, scaled};
+  static void exponentials_of_columns(float* x, int columns, float scale, float const* base) {
+    for (int c = 0; c < columns; ++c, x += pitch)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v)
+        Simd::write(power_of_two<Simd>(Simd::read(x + v * lanes) * scale - base[c]), x + v * lanes);
+  }
+
+  static void differences(float* x, float const* factors, int columns, float const* base) {
+    for (int c = 0; c < columns; ++c, x += pitch, factors += pitch)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v)
+        Simd::write(Simd::read(factors + v * lanes) * (Simd::read(x + v * lanes) - base[c]), x + v * lanes);
+  }
+
+  static constexpr tessera::detail::openmp::ColumnLoops table{largest, exponentials, scaled, exponentials_of_columns,
+                                                              differences};
 };
 
 template <class Simd>

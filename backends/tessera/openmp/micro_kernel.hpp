@@ -85,6 +85,12 @@ struct WordWeights {
   void (*round)(float const* from, int k, void* to);
   /// The same, in place, of 2^(x scale - base[c]) of the first `columns`, 16 or 32, as ColumnLoops has it.
   void (*weigh)(float* x, int k, int columns, float scale, float const* base, float* sums);
+  /// Sums become exponentials or differences as ColumnLoops has them, where base is of each of the k, and words too.
+  void (*exponentials)(float* x, int k, int columns, float scale, float const* base, void* to);
+  void (*differences)(float* x, float const* factors, int k, int columns, float const* base, void* to);
+  /// The same sums as a line of each of k rows of a left factor, of which word_panel are a panel and those lie
+  /// `panel` bytes apart: the first `columns` of them, zero behind.
+  void (*lines)(float const* from, int k, int columns, void* to, std::int64_t panel);
 };
 
 /// A micro-kernel for narrow elements and how it wants them packed. Storage is the bits of bf16 (std::uint16_t) or

@@ -60,12 +60,55 @@ void weigh_columns(float* x, int k, int columns, float scale, float const* base,
   }
 }
 
+/// x = f(x, c) in column c of k, and words of these.
+template <class F>
+inline void words_of_columns(float* x, int k, int columns, void* to, F const& f) {
+  for (int half = 0; half < columns; half += 16) {
+    char* at = static_cast<char*>(to) + half / 16 * line_bytes;
+    auto const changed = [&](int c) {
+      float* const place = x + c * word_panel + half;
+      __m512 const y = f(place, c);
+      _mm512_storeu_ps(place, y);
+      return y;
+    };
+    int w = 0;
+    for (; 2 * w + 1 < k; ++w, at += 2 * line_bytes) {
+      __m512 const even = changed(2 * w), odd = changed(2 * w + 1);
+      store_line(at, words_of(even, odd));
+    }
+    for (; w < words_of_lines(k); ++w, at += 2 * line_bytes)
+      store_line(at, words_of(2 * w < k ? changed(2 * w) : _mm512_setzero_ps(), _mm512_setzero_ps()));
+  }
+}
+/// See WordWeights.
+void exponentials_of_columns(float* x, int k, int columns, float scale, float const* base, void* to) {
+  words_of_columns(x, k, columns, to,
+                   [&](float const* at, int c) { return power_of_two<Avx512>(_mm512_loadu_ps(at) * scale - base[c]); });
+}
+void differences_of_columns(float* x, float const* factors, int k, int columns, float const* base, void* to) {
+  words_of_columns(x, k, columns, to, [&](float const* at, int c) {
+    return _mm512_loadu_ps(factors + (at - x)) * (_mm512_loadu_ps(at) - base[c]);
+  });
+}
+void lines_of_columns(float const* from, int k, int columns, void* to, std::int64_t panel) {
+  auto const held = [&](int first) {
+    return static_cast<__mmask16>(columns - first >= 16 ? 0xffff : columns > first ? (1 << (columns - first)) - 1 : 0);
+  };
+  __mmask16 const low = held(0), high = held(16);
+  for (int r = 0; r < k; ++r, from += word_panel) {
+    char* const at = static_cast<char*>(to) + r / word_panel * panel + r % word_panel * line_bytes;
+    __m512 const first = _mm512_maskz_loadu_ps(low, from), second = _mm512_maskz_loadu_ps(high, from + 16);
+    store_line(at, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+  }
+}
+
 }  // namespace
 
 namespace tessera::detail::openmp {
 
 extern WordWeights const weights_avx512_bf16;
-WordWeights const weights_avx512_bf16{round_columns, weigh_columns};
+WordWeights const weights_avx512_bf16{round_columns, weigh_columns, exponentials_of_columns, differences_of_columns,
+                                      lines_of_columns};
 
 extern Bf16Kernel const bf16_avx512_bf16;
 Bf16Kernel const bf16_avx512_bf16{pack_left<std::uint16_t>, pack_right<std::uint16_t>,

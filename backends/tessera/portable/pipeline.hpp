@@ -85,7 +85,10 @@ void run(char const* label, Exec const& exec, Kernel const& kernel) {
   if constexpr (Machine<Exec>::is_host) {
     check_tiles(label, teams);
     pipeline.count = static_cast<int>(teams);
-    pipeline.tiles_a_team = tiles_together(teams, operations, Machine<Exec>::concurrency(exec));
+    if constexpr (requires { kernel.tiles_a_team(); })
+      pipeline.tiles_a_team = kernel.tiles_a_team();
+    else
+      pipeline.tiles_a_team = tiles_together(teams, operations, Machine<Exec>::concurrency(exec));
     teams = (teams + pipeline.tiles_a_team - 1) / pipeline.tiles_a_team;
   }
   launch<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, P::scratch_bytes, pipeline, operations);

@@ -9,6 +9,23 @@
 
 namespace tessera::detail {
 
+/// The source of a factor that is multiplied by factors of another type too, which some atoms ask for.
+template <class Atoms, class Tile>
+typename Atoms::Source source_beside(MatrixStack const& m, Scalar other) {
+  if constexpr (requires { Atoms::template source<Tile>(m, other); })
+    return Atoms::template source<Tile>(m, other);
+  else
+    return Atoms::template source<Tile>(m);
+}
+
+/// Which of the teams that share a head's keys has a tile.
+template <bool Needed>
+struct TilePart {
+  int part;
+};
+template <>
+struct TilePart<false> {};
+
 /// Numbers beside a tile of a stage, or none.
 template <class T, int N>
 struct StagedNumbers {
@@ -22,21 +39,23 @@ struct StagedNumbers<T, 0> {
 
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
-/// With Atoms::adds, dQ as well, whose sums over keys are formed in memory. Where two steps are at hand, the
-/// next one's scores are formed behind this one's products, so that the machine has something to multiply while sums
-/// leave for memory and weights are formed.
+/// With Atoms::adds, dQ as well, whose sums over keys are formed in memory: where they are formed in place, by teams
+/// that have sums of their own and several tiles one after the other. Where two steps are at hand, the next one's
+/// scores are formed behind this one's products, so that the machine has something to multiply while sums leave for
+/// memory and weights are formed.
 template <class Atoms, class Score = score::Identity, class Mask = mask::All, bool Packed = false>
 struct AttentionKeyGradients {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
   static constexpr bool adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
+  static constexpr bool in_place = requires { requires Atoms::adds_in_place; };
   static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
   static_assert(of_values || Atoms::rows_in_memory);  // delta is read when dO has been given back
   using Compute = typename Atoms::Compute;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
   static constexpr bool scaled = requires { requires Atoms::scales_heads; };
 
-  struct Tile : BackwardSequence<Packed> {
+  struct Tile : BackwardSequence<Packed>, TilePart<in_place> {
     int head;               // of K and V
     int key, keys;          // first one, and how many count
     int first = 0, a_head;  // tiles of queries that see some: the first, and how many a head has
@@ -77,40 +96,56 @@ struct AttentionKeyGradients {
   BackwardShape<Compute> shape;
   Functors functors;
   Compute kept_factor;  // that dropout keeps weights with
+  BackwardSplit split;  // where sums are formed in place
 
   AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
-                        Score const& score = {}, Mask const& mask = {})
-      : q(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.forward.q)),
-        k(Atoms::template source<KeyTile<BN, D>>(p.forward.k)),
-        v(Atoms::template source<typename Atoms::template Left<BN, D>>(p.forward.v)),
-        d_o(Atoms::template source<typename Atoms::template RightEither<BM, D>>(p.d_o)),
+                        Score const& score = {}, Mask const& mask = {}, BackwardSplit const& keys_split = {1, BN})
+      : q(source_beside<Atoms, typename Atoms::template RightEither<BM, D>>(p.forward.q, p.d_o.type)),
+        k(source_beside<Atoms, KeyTile<BN, D>>(p.forward.k, p.d_o.type)),
+        v(source_beside<Atoms, typename Atoms::template Left<BN, D>>(p.forward.v, p.d_o.type)),
+        d_o(source_beside<Atoms, typename Atoms::template RightEither<BM, D>>(p.d_o, p.forward.q.type)),
         dk(Atoms::template target<Gradients>(p.dk)),
         dv(Atoms::template target<Gradients>(p.dv)),
         dq(dq_sums),
         rows(r),
         shape(p.forward),
         functors(score, mask, p.forward.dropout),
-        kept_factor(static_cast<Compute>(p.forward.dropout.factor)) {}
+        kept_factor(static_cast<Compute>(p.forward.dropout.factor)),
+        split(keys_split) {}
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
-  KOKKOS_FUNCTION int key_tiles() const { return Packed ? shape.key_tiles(BN) : (shape.keys + BN - 1) / BN; }
-  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * kv_heads() * key_tiles(); }
+  KOKKOS_FORCEINLINE_FUNCTION int tile_keys() const {
+    if constexpr (in_place)
+      return split.tile_keys;
+    else
+      return BN;
+  }
+  KOKKOS_FUNCTION int key_tiles() const {
+    return Packed ? shape.key_tiles(tile_keys()) : (shape.keys + tile_keys() - 1) / tile_keys();
+  }
+  KOKKOS_FUNCTION std::int64_t tiles() const {
+    std::int64_t const planes = std::int64_t(shape.batches) * kv_heads();
+    return in_place ? planes * split.parts * tiles_a_part() : planes * key_tiles();
+  }
   /// The machine hands tiles out.
   std::int64_t teams(int) const { return tiles(); }
+  KOKKOS_FUNCTION int tiles_a_part() const { return (key_tiles() + split.parts - 1) / split.parts; }
+  int tiles_a_team() const requires in_place { return tiles_a_part() > 0 ? tiles_a_part() : 1; }
 
   KOKKOS_FUNCTION Tile tile(int t) const {
-    BackwardOrder const order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
-    int const batch = order.plane / kv_heads();
     Tile tile{};
+    BackwardOrder order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
+    if constexpr (in_place) order = BackwardOrder::of_parts(t, split.parts, tiles_a_part(), tile.part);
+    int const batch = order.plane / kv_heads();
     tile.head = order.plane - batch * kv_heads();
-    int const key = shape.find_by_keys(tile, batch, order.row, BN);
+    int const key = shape.find_by_keys(tile, batch, order.row, tile_keys());
     tile.key = key;
     tile.keys = shape.counted_keys(tile);
     if (key >= tile.keys) return tile;
     BackwardSight const sight = shape.sight_of(tile, tile.keys);
-    int begin = sight.first_query(key), end = sight.query_end(key + BN);
+    int begin = sight.first_query(key), end = sight.query_end(key + tile_keys());
     functors.bound_queries(tile.batch, tile.head * shape.heads_per_kv, shape.heads_per_kv, key,
-                           key + BN < sight.keys ? key + BN : sight.keys, begin, end);
+                           key + tile_keys() < sight.keys ? key + tile_keys() : sight.keys, begin, end);
     tile.first = begin / BM;
     tile.a_head = end > begin ? (end + BM - 1) / BM - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
@@ -130,8 +165,14 @@ struct AttentionKeyGradients {
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, KeyStage& stage, Tile const& t, int) const {
-    copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
-    if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
+    if constexpr (in_place) {  // of the tile's own keys; weight 0 times what lies behind those that count is 0
+      int const row = shape.key_row(t, t.key), end = row + tile_keys();
+      copy(k, key_plane(t), row, 0, stage.k, end, shape.key_row(t, t.keys));
+      copy(v, key_plane(t), row, 0, stage.v, end);
+    } else {
+      copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
+      if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
+    }
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
@@ -154,7 +195,8 @@ struct AttentionKeyGradients {
     if constexpr (of_values) math.clear(work.dv);
     if (t.steps > 0) {
       Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
-      if constexpr (adds_queries) clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
+      if constexpr (adds_queries && !in_place)
+        clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
       now.from = &qs.acquire();
       math.multiply(now.keys->k, now.from->q, work.s, false);
       weigh(math, t, now, os, work);
@@ -185,8 +227,15 @@ struct AttentionKeyGradients {
     }
     BackwardSequence<Packed> const own = shape.again(t);
     Plane const plane{shape.key_plane(own), t.head};
-    if constexpr (of_values) math.store(work.dv, dv, plane, shape.key_row(own, t.key), 0);
-    if constexpr (of_keys) math.store(work.dk, dk, plane, shape.key_row(own, t.key), 0);
+    int const row = shape.key_row(own, t.key);
+    if constexpr (in_place) {
+      int const end = row + tile_keys() < shape.keys ? row + tile_keys() : shape.keys;
+      math.store(work.dv, dv, plane, row, 0, end);
+      math.store(work.dk, dk, plane, row, 0, end);
+    } else {
+      if constexpr (of_values) math.store(work.dv, dv, plane, row, 0);
+      if constexpr (of_keys) math.store(work.dk, dk, plane, row, 0);
+    }
   }
 
  private:
@@ -196,7 +245,7 @@ struct AttentionKeyGradients {
     FragmentIf<of_values, Gradients> dv;
     Weights p, ds;
     Kept kept;
-    FragmentIf<adds_queries, QuerySums> dq;
+    FragmentIf<adds_queries && !in_place, QuerySums> dq;
 
     template <class Math>
     KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
@@ -215,7 +264,7 @@ struct AttentionKeyGradients {
     return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
-    return !shape.sight_of(t, t.keys).all_see(step.query, step.query + BM, t.key, t.key + BN);
+    return !shape.sight_of(t, t.keys).all_see(step.query, step.query + BM, t.key, t.key + tile_keys());
   }
 
   /// LSE or delta of a step's queries: where there is no room for them in scratch, in memory.
@@ -247,8 +296,11 @@ struct AttentionKeyGradients {
                       {plane.at, plane.per_key, plane.per_query});
         factor = 1;
       }
-      math.for_each_with_column(work.s, lse,
-                                [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
+      if constexpr (requires { math.exponentials_of_columns(work.s, factor, lse); })
+        math.exponentials_of_columns(work.s, factor, lse);
+      else
+        math.for_each_with_column(work.s, lse,
+                                  [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
       if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s);
       if constexpr (of_values) math.round(work.s, work.kept, work.p);
     }
@@ -260,7 +312,13 @@ struct AttentionKeyGradients {
   KOKKOS_FORCEINLINE_FUNCTION void gradients(Math& math, Tile const& t, Step const& step, Work& work) const {
     if constexpr (of_values) math.multiply(work.p, step.to->d_o, work.dv, true);
     if constexpr (of_keys) differentiate(math, t, step, work);
-    if constexpr (adds_queries) {
+    if constexpr (in_place) {
+      typename Atoms::template Shared<BN, BM> all(math);
+      math.share(work.ds, all);
+      math.add_product(all, step.keys->k, sums_of(t, step));
+      scale_by_queries(math, t, step, work);
+      math.multiply(work.ds, step.from->q, work.dk, true);
+    } else if constexpr (adds_queries) {
       typename Atoms::template Shared<BN, BM> all(math);
       math.share(work.ds, all);
       math.multiply(work.ds, step.from->q, work.dk, true);
@@ -280,15 +338,30 @@ struct AttentionKeyGradients {
       math.for_each_of_two(
           work.dp, work.s, all_delta, work.kept,
           [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
+    } else if constexpr (requires { math.differences_times(work.dp, work.s, all_delta); }) {
+      math.differences_times(work.dp, work.s, all_delta);
     } else {
       math.for_each_of_two(work.dp, work.s, math.columns(all_delta),
                            [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
     }
     if (hides(t, step))  // of keys that do not count anything may have come
       hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.dp);
-    if constexpr (scaled)  // of Q, which dS is multiplied by
+    if constexpr (scaled && !in_place)  // of Q, which dS is multiplied by
       scale_by_head(math, work.dp, shape.scales.q, t.batch, static_cast<int>(step.plane.inner));
     math.round(work.dp, work.ds);
+  }
+  /// dS that dQ has been formed of times the scale of Q, which it is multiplied by next.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void scale_by_queries(Math& math, Tile const& t, Step const& step, Work& work) const {
+    if constexpr (scaled)
+      if (shape.scales.q.data != nullptr) {
+        scale_by_head(math, work.dp, shape.scales.q, t.batch, static_cast<int>(step.plane.inner));
+        math.round(work.dp, work.ds);
+      }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Compute* sums_of(Tile const& t, Step const& step) const {
+    std::int64_t const part_rows = std::int64_t(shape.batches) * shape.heads * rows.rows;
+    return dq + (t.part * part_rows + shape.at(rows, t, step.plane.inner, step.query)) * D;
   }
   /// All products but the `Pending` newest are done.
   template <int Pending, class Math, class SQ, class SO>
@@ -296,10 +369,11 @@ struct AttentionKeyGradients {
                                           Work& work) const {
     if constexpr (of_values) math.template wait_for<Pending>(work.dv);
     if constexpr (of_keys) math.template wait_for<Pending>(work.dk);
-    if constexpr (adds_queries) math.template wait_for<Pending>(work.dq);
+    if constexpr (adds_queries && !in_place) math.template wait_for<Pending>(work.dq);
     qs.release();
     if constexpr (of_values) os.release();
-    if constexpr (adds_queries) math.add_to(work.dq, dq + shape.at(rows, t, step.plane.inner, step.query) * D);
+    if constexpr (adds_queries && !in_place)
+      math.add_to(work.dq, dq + shape.at(rows, t, step.plane.inner, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Step const& step) const {
     int const batch = static_cast<int>(step.plane.outer), head = static_cast<int>(step.plane.inner);
@@ -317,7 +391,7 @@ struct AttentionKeyGradients {
   /// Whether the mask must be asked about pairs. What it reads to tell is on its way while the scores are multiplied.
   KOKKOS_FORCEINLINE_FUNCTION bool asks_mask([[maybe_unused]] Tile const& t, [[maybe_unused]] Step const& step) const {
     if constexpr (Functors::classifies)
-      return !functors.shows_all(step.plane, step.query, shape.queries_of(t), BM, t.key, t.keys, BN);
+      return !functors.shows_all(step.plane, step.query, shape.queries_of(t), BM, t.key, t.keys, tile_keys());
     else
       return true;
   }

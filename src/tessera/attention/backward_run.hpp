@@ -10,6 +10,7 @@
 #include <tessera/attention/backward_queries.hpp>
 #include <tessera/attention/backward_rows.hpp>
 #include <tessera/attention/backward_sinks.hpp>
+#include <tessera/attention/backward_sums.hpp>
 #include <tessera/attention/plan.hpp>
 #include <tessera/compiled_spaces.hpp>
 
@@ -17,6 +18,30 @@ namespace tessera::detail {
 
 template <class Exec, class Compute, int D, bool OfKeys>
 using BackwardTiledAtoms = RegisterAtoms<Exec, Compute, BackwardTiled<Machine<Exec>::is_host, D, OfKeys>>;
+
+/// Where sums of dQ are formed in place, all products in one pass.
+template <class Exec, class Compute, int D>
+using BackwardInPlaceAtoms = EitherAtoms<Exec, Compute, BackwardInPlace<D>>;
+template <class Exec, class Compute>
+inline constexpr bool backward_adds_in_place = has_either_atoms<Exec, Compute>;
+/// The atoms of the pass over the keys.
+template <class Exec, class Compute, int D>
+using BackwardKeyAtoms =
+    std::conditional_t<backward_adds_in_place<Exec, Compute>, BackwardInPlaceAtoms<Exec, Compute, D>,
+                       BackwardTiledAtoms<Exec, Compute, D, true>>;
+
+/// How the keys of a head are shared out where sums of dQ are formed in place.
+template <class Exec, int D>
+BackwardSplit backward_split(Exec const& exec, AttentionBackwardProblem const& p) {
+  using Sizes = BackwardInPlace<D>;
+  bool const few = p.forward.grows() && p.forward.k.rows < Sizes::few_keys;
+  int const tile_keys = few ? Sizes::keys_of_few : Sizes::BN;
+  std::int64_t const tiles = BackwardShape<float>(p.forward).key_tiles(tile_keys),
+                     teams = std::int64_t(Sizes::teams_a_core) * Machine<Exec>::concurrency(exec),
+                     planes = std::max<std::int64_t>(p.key_planes(), 1);
+  std::int64_t const wanted = std::min<std::int64_t>((teams + planes - 1) / planes, Sizes::most_parts);
+  return {static_cast<int>(std::max<std::int64_t>(std::min(wanted, tiles), 1)), tile_keys};
+}
 
 /// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
 /// query, and where sinks have gradients parts of those.
@@ -123,11 +148,29 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
   launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
 }
 
-/// dK and dV, then dQ, each sum in one place. One kernel for packed sequences and for others.
+/// dQ, dK and dV in one pass over the keys.
+template <class Exec, class Compute, int D, class Score, class Mask>
+void run_backward_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                           Mask const& mask) {
+  constexpr char const* label = "tessera::attention_backward";
+  using Atoms = BackwardInPlaceAtoms<Exec, Compute, D>;
+  static_assert(BackwardRowPlaces::tile_rows % Atoms::BM == 0);
+  BackwardSplit const split = backward_split<Exec, D>(exec, p);
+  BackwardWorkspace const w(p, sizeof(Compute), std::int64_t(D) * split.parts);
+  prepare_backward<Exec, Compute>(exec, p, w, workspace);
+  auto const rows = w.rows_in<Compute>(workspace, p.forward.q);
+  run_tiles<Atoms>(label, exec,
+                   AttentionKeyGradients<Atoms, Score, Mask, true>(p, rows, w.sums_in(workspace), score, mask, split));
+  run_tiles<Atoms>(label, exec, AttentionQuerySums<Atoms, true>(p, rows, w.sums_in(workspace), split.parts));
+}
+
+/// dK and dV, then dQ, each sum in one place, or all in one pass. One kernel for packed sequences and for others.
 template <class Exec, class Compute, int D, class Score, class Mask>
 void run_backward_tiles(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
-  if constexpr (attention_runs<Exec, Compute>) {
+  if constexpr (backward_adds_in_place<Exec, Compute>) {
+    run_backward_in_place<Exec, Compute, D>(exec, p, workspace, score, mask);
+  } else if constexpr (attention_runs<Exec, Compute>) {
     BackwardWorkspace const w(p, sizeof(Compute), 0);
     prepare_backward<Exec, Compute>(exec, p, w, workspace);
     auto const rows = w.rows_in<Compute>(workspace, p.forward.q);

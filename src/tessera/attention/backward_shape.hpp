@@ -162,6 +162,11 @@ struct BackwardShape {
   }
 };
 
+/// How the keys of a head are shared out where sums are formed in place: among `parts` teams, in tiles of `tile_keys`.
+struct BackwardSplit {
+  int parts, tile_keys;
+};
+
 /// Tile t of planes with `rows` tiles each: the longest first, a few planes at a time so that what their tiles share
 /// stays in cache.
 struct BackwardOrder {
@@ -175,6 +180,16 @@ struct BackwardOrder {
     row = in_group / grouped;
     plane = group * together + in_group - row * grouped;
   }
+  /// Where `parts` teams share a plane, each with so many tiles one after the other: those of a team are spread over
+  /// the plane, so that teams have about as much to do. There may be one too many, behind the last.
+  KOKKOS_FUNCTION static BackwardOrder of_parts(int t, int parts, int tiles_a_part, int& part) {
+    int const team = t / tiles_a_part, plane = team / parts;
+    part = team - plane * parts;
+    return {plane, part + (t - team * tiles_a_part) * parts};
+  }
+
+ private:
+  KOKKOS_FUNCTION BackwardOrder(int p, int r) : plane(p), row(r) {}
 };
 
 }  // namespace tessera::detail
