@@ -170,6 +170,33 @@ struct WarpAtoms<Kokkos::Cuda> {
   }
 
   template <class T, int N>
+  __device__ __forceinline__ static Pack<T, N> larger_magnitudes(Pack<T, N> const& a, Pack<T, N> const& b) {
+    constexpr int count = static_cast<int>(sizeof(a) / 4);
+    std::uint32_t x[count], y[count];
+    memcpy(x, &a, sizeof(a));
+    memcpy(y, &b, sizeof(b));
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if constexpr (sizeof(T) == 2)
+        x[i] = __vmaxu2(x[i] & 0x7fff7fffu, y[i] & 0x7fff7fffu);
+      else
+        x[i] = max(x[i] & 0x7fffffffu, y[i] & 0x7fffffffu);
+    }
+    Pack<T, N> larger;
+    memcpy(&larger, x, sizeof(larger));
+    return larger;
+  }
+
+  __device__ __forceinline__ static void transpose_bytes(std::uint32_t (&x)[4]) {
+    std::uint32_t const a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[0], x[1], 0x7362),
+                        c = __byte_perm(x[2], x[3], 0x5140), d = __byte_perm(x[2], x[3], 0x7362);
+    x[0] = __byte_perm(a, c, 0x5410);
+    x[1] = __byte_perm(a, c, 0x7632);
+    x[2] = __byte_perm(b, d, 0x5410);
+    x[3] = __byte_perm(b, d, 0x7632);
+  }
+
+  template <class T, int N>
   __device__ __forceinline__ static void renew(Pack<T, N>& x) {
     static_assert(sizeof(x) % 4 == 0);
     int words[sizeof(x) / 4];
