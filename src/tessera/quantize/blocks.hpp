@@ -33,11 +33,9 @@ struct BlockProblem {
   std::int64_t* saturated;
   float largest;
   QuotientRounding rounding;
-  int column_blocks, row_blocks;  // fewer than 2^31 together, as launch() checks
-  int band;                       // of so many rows of blocks the first column is done before the second
-  Divisor band_blocks, blocks_below;
+  Divisor column_blocks;
 
-  BlockProblem(QuantizeProblem const& p, int rows_of_blocks)
+  explicit BlockProblem(QuantizeProblem const& p)
       : rows(p.in.extent[2]),
         columns(p.in.extent[3]),
         scales(scale_map(p.scales, p.granularity)),
@@ -49,11 +47,7 @@ struct BlockProblem {
         saturated(p.saturated),
         largest(largest_of(p.out.type)),
         rounding(p),
-        column_blocks(static_cast<int>((columns + block_side - 1) / block_side)),
-        row_blocks(static_cast<int>((rows + block_side - 1) / block_side)),
-        band(rows_of_blocks < row_blocks ? rows_of_blocks : row_blocks),
-        band_blocks(std::int64_t{band} * column_blocks),
-        blocks_below(band) {
+        column_blocks((columns + block_side - 1) / block_side) {
     auto const plain = [](RowArray const& a) {
       return Operand{a.data, a.type, false, a.stride[0], a.stride[1], a.stride[2], a.stride[3]};
     };
@@ -61,21 +55,15 @@ struct BlockProblem {
     in = plain(p.in);
     transposed = plain(p.transposed);
   }
-  std::int64_t blocks() const {
-    return ((rows + block_side - 1) / block_side) * ((columns + block_side - 1) / block_side);
-  }
+  std::int64_t blocks() const { return (rows + block_side - 1) / block_side * column_blocks.by; }
 };
 
 /// A team's block.
 struct BlockPlace {
   int above, beside;  // of it, blocks
 
-  KOKKOS_FORCEINLINE_FUNCTION BlockPlace(BlockProblem const& p, int team) {
-    above = static_cast<int>(p.band_blocks.quotient(team, true)) * p.band;
-    int const left = p.row_blocks - above, in_band = team - above * p.column_blocks;
-    beside = left >= p.band ? in_band / p.blocks_below : in_band / left;
-    above += in_band - beside * (left >= p.band ? p.band : left);
-  }
+  KOKKOS_FORCEINLINE_FUNCTION BlockPlace(BlockProblem const& p, int team)
+      : above(team / p.column_blocks), beside(team - above * static_cast<int>(p.column_blocks)) {}
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t row() const { return std::int64_t{above} * block_side; }
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t column() const { return std::int64_t{beside} * block_side; }
 };

@@ -66,7 +66,10 @@ struct QuotientRounding {
   /// With the word of an index.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To stochastically(float quotient, std::uint64_t index) const {
-    std::uint32_t const word = philox_word(seed, offset, index);
+    return with_word<To>(quotient, philox_word(seed, offset, index));
+  }
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION static To with_word(float quotient, std::uint32_t word) {
     if constexpr (std::is_same_v<To, std::int8_t>) {
       float const magnitude = Kokkos::fabs(quotient), whole = Kokkos::floor(magnitude);
       if (!(magnitude < 127.0f)) return stored<To>(quotient);

@@ -36,13 +36,13 @@ void run_quantize_blocks(Exec const& exec, QuantizeProblem const& given) {
     auto const bytes = [](RowArray const& a) {
       return a.present() ? a.rows() * a.extent[3] * static_cast<std::int64_t>(size_of(a.type)) : 0;
     };
-    HostBlocks const kernel{BlockProblem(problem, 1),
+    HostBlocks const kernel{BlockProblem(problem),
                             worth_streaming(bytes(problem.in) + bytes(problem.out) + bytes(problem.transposed))};
     launch<32>("tessera::quantize::blocks", exec, kernel.p.blocks(), sizeof(HostBlocks::Room) + line_of_memory, kernel);
   } else if (has_packed_blocks<Exec>(problem)) {
     start_packed_blocks(exec, problem);
   } else {
-    run_by_elements(exec, BlockProblem(problem, 1));
+    run_by_elements(exec, BlockProblem(problem));
   }
 }
 
