@@ -93,6 +93,10 @@ Case quantize_case(Session<Exec>& session, Extents const& shape, Granularity gra
   return c;
 }
 
+/// Scales of tiles whose neighbours along a column are neighbours in memory: a block of 128 x 128 writes 128 of them.
+template <class Exec>
+using TileScales = Kokkos::View<float**, Kokkos::LayoutLeft, typename Exec::memory_space>;
+
 /// What quantize does beside dividing by scales of its own.
 struct Extra {
   bool given = false, transposed = false, stochastic = false;
@@ -141,7 +145,7 @@ Case extra_case(Session<Exec>& session, Extents const& shape, Granularity granul
       return {quantize_with<Exec, decltype(scales), From, To>(exec, shape, granularity, scales, extra),
               device_copy(exec, bytes)};
     }
-    auto const scales = zero_view<Matrix<Exec, float>>(
+    auto const scales = zero_view<TileScales<Exec>>(
         exec, granularity == Granularity::tile_1x128 ? shape[0] : tiles(shape[0]), tiles(shape[1]));
     return {quantize_with<Exec, decltype(scales), From, To>(exec, shape, granularity, scales, extra),
             device_copy(exec, bytes)};

@@ -335,6 +335,35 @@ TEST_CASE_TEMPLATE_DEFINE("quantize divides by whatever scale it is given", Exec
   CHECK(values(saturated)[0] == 1);
 }
 
+TEST_CASE_TEMPLATE_DEFINE("quantize rounds exact quotients, however near they are to the middle between numbers", Exec,
+                          blocks_middles) {
+  // Quotients half a unit of fp32 beside the middle between two 8-bit numbers, k 2^e with five bits of k, by scales
+  // that have few bits or lie so near to those that quotients come nearest to the middle between two fp32 numbers.
+  int const beside[] = {0, 1, 2, 3, 5, 8, 9, 20, -1, -2, -4, -8, -9};
+  std::vector<float> scales;
+  for (int eighth = 0; eighth < 8; ++eighth)
+    for (int const by : beside) {
+      auto bits = __builtin_bit_cast(std::uint32_t, 1.0f + static_cast<float>(eighth) / 8);
+      bits += static_cast<std::uint32_t>(by);
+      scales.push_back(__builtin_bit_cast(float, bits));
+    }
+  std::size_t const m = scales.size(), n = 31 * 24;
+  std::vector<float> x(m * n);
+  for (std::size_t i = 0; i < m; ++i)
+    for (std::size_t j = 0; j < n; ++j) {
+      float const middle = std::ldexp(static_cast<float>(1 + j % 31), static_cast<int>(j / 31 % 8) - 4);
+      float const next = std::nextafter(middle, j % 2 == 0 ? 1e9f : 0.0f);
+      auto const product = static_cast<double>(scales[i]) * (static_cast<double>(middle) + next) / 2;
+      auto const bits = __builtin_bit_cast(std::uint32_t, static_cast<float>(product));
+      x[i * n + j] = __builtin_bit_cast(float, bits + static_cast<std::uint32_t>(j / 248) - 1);
+    }
+  How const how{Granularity::per_row, true, true, false};
+  check_views<Exec>(ViewOf<Exec, e4m3_t**>("out", m, n), ViewOf<Exec, e4m3_t**>("transposed", n, m),
+                    ViewOf<Exec, float**>("in", m, n), x, how, scales);
+  check_views<Exec>(ViewOf<Exec, e5m2_t**>("out", m, n), ViewOf<Exec, e5m2_t**>("transposed", n, m),
+                    ViewOf<Exec, float**>("in", m, n), x, how, scales);
+}
+
 TEST_CASE_TEMPLATE_DEFINE("quantize of NaN and Inf with a transposed copy", Exec, blocks_nan) {
   std::size_t const m = 136, n = 264;
   auto x = uniform<float>(m * n, 12);
@@ -468,6 +497,7 @@ TEST_CASE_TEMPLATE_APPLY(blocks_sizes, Spaces);
 TEST_CASE_TEMPLATE_APPLY(blocks_types, Spaces);
 TEST_CASE_TEMPLATE_APPLY(blocks_layouts, Spaces);
 TEST_CASE_TEMPLATE_APPLY(blocks_special, Spaces);
+TEST_CASE_TEMPLATE_APPLY(blocks_middles, Spaces);
 TEST_CASE_TEMPLATE_APPLY(blocks_nan, Spaces);
 TEST_CASE_TEMPLATE_APPLY(blocks_again, Spaces);
 TEST_CASE_TEMPLATE_APPLY(blocks_bias, Spaces);

@@ -5,6 +5,8 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include <tessera/quantize/blocks.hpp>
 #include <tessera/quantize/packed.hpp>
@@ -17,7 +19,7 @@ namespace tessera::detail {
 template <class Exec, class T>
 struct PackedBlocks {
   static constexpr int side = block_side, width = group_width, beside = side / width, threads = beside * beside;
-  static constexpr int registers = sizeof(T) < 4 ? 64 : 128;
+  static constexpr int registers = std::is_same_v<T, bf16_t> ? 64 : sizeof(T) == 2 ? 80 : 128;
   using Atoms = WarpAtoms<Exec>;
   /// Eight elements as the words they came in: a compiler that sees 16-bit numbers takes words apart.
   using Words = Pack<std::uint32_t, width* static_cast<int>(sizeof(T)) / 4>;
