@@ -122,7 +122,7 @@ Implementation quantize_with(Exec const& exec, Extents const& shape, Granularity
   if (!extra.transposed) return call(QuantizeOptions{});
   if (granularity != Granularity::tile_1x128) return call(QuantizeOptions{.transposed = turned});
   return call(QuantizeOptions{.transposed = turned,
-                              .transposed_scales = zero_view<Matrix<Exec, float>>(exec, shape[1], tiles(shape[0]))});
+                              .transposed_scales = zero_view<TileScales<Exec>>(exec, shape[1], tiles(shape[0]))});
 }
 
 template <class Exec, class From, class To>
