@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Conversions: cast/BACKEND/FROM/to_TYPE/RxC, quantize/BACKEND/FROM/TYPE_GRANULARITY/RxC and dequantize/...
+// Conversions: cast/BACKEND/FROM/to_TYPE/RxC, quantize/BACKEND/FROM/TYPE_GRANULARITY/RxC and dequantize/...; of
+// quantize also TYPE_GRANULARITY_given, with scales that are given, _transposed, with a transposed copy, and
+// _stochastic.
 #include <string>
 #include <vector>
 
@@ -91,6 +93,66 @@ Case quantize_case(Session<Exec>& session, Extents const& shape, Granularity gra
   return c;
 }
 
+/// Scales of tiles whose neighbours along a column are neighbours in memory: a block of 128 x 128 writes 128 of them.
+template <class Exec>
+using TileScales = Kokkos::View<float**, Kokkos::LayoutLeft, typename Exec::memory_space>;
+
+/// What quantize does beside dividing by scales of its own.
+struct Extra {
+  bool given = false, transposed = false, stochastic = false;
+
+  std::string suffix() const {
+    return std::string(given ? "_given" : "") + (transposed ? "_transposed" : "") + (stochastic ? "_stochastic" : "");
+  }
+};
+
+template <class Exec, class Scales, class From, class To>
+Implementation quantize_with(Exec const& exec, Extents const& shape, Granularity granularity, Scales const& scales,
+                             Extra const& extra) {
+  auto const x = random_view<Matrix<Exec, From>>(exec, 1, shape[0], shape[1]);
+  auto const y = zero_view<Matrix<Exec, To>>(exec, shape[0], shape[1]);
+  auto const turned = zero_view<Matrix<Exec, To>>(exec, extra.transposed ? shape[1] : 0, shape[0]);
+  auto const call = [=](auto options) {
+    options.granularity = granularity;
+    options.given_scales = extra.given;
+    options.stochastic = extra.stochastic;
+    return Implementation{"tessera", [=] { quantize(exec, y, scales, x, options); }};
+  };
+  if (extra.given) Kokkos::deep_copy(exec, scales, 1.0f / 256);
+  if (!extra.transposed) return call(QuantizeOptions{});
+  if (granularity != Granularity::tile_1x128) return call(QuantizeOptions{.transposed = turned});
+  return call(QuantizeOptions{.transposed = turned,
+                              .transposed_scales = zero_view<TileScales<Exec>>(exec, shape[1], tiles(shape[0]))});
+}
+
+template <class Exec, class From, class To>
+Case extra_case(Session<Exec>& session, Extents const& shape, Granularity granularity, Extra const& extra) {
+  Case c{"quantize", name(scalar_of<From>),
+         std::string(name(scalar_of<To>)) + "_" + detail::granularity_name(granularity) + extra.suffix(),
+         to_string(shape)};
+  std::int64_t const n = shape[0] * shape[1];
+  c.work =
+      model::quantize_work(n, std::max<std::int64_t>(n / scale_count(shape, granularity), 1), sizeof(From), sizeof(To));
+  if (extra.transposed) {
+    c.work.bytes += static_cast<double>(n * static_cast<std::int64_t>(sizeof(To)));
+    if (granularity == Granularity::tile_1x128) c.work.bytes += static_cast<double>(4 * shape[1] * tiles(shape[0]));
+  }
+  c.implementations = {"tessera", "copy"};
+  c.prepare = [&session, shape, granularity, extra, bytes = c.work.bytes]() -> std::vector<Implementation> {
+    Exec const exec = session.exec();
+    if (granularity == Granularity::per_tensor) {
+      Kokkos::View<float, typename Exec::memory_space> const scales("scales");
+      return {quantize_with<Exec, decltype(scales), From, To>(exec, shape, granularity, scales, extra),
+              device_copy(exec, bytes)};
+    }
+    auto const scales = zero_view<TileScales<Exec>>(
+        exec, granularity == Granularity::tile_1x128 ? shape[0] : tiles(shape[0]), tiles(shape[1]));
+    return {quantize_with<Exec, decltype(scales), From, To>(exec, shape, granularity, scales, extra),
+            device_copy(exec, bytes)};
+  };
+  return c;
+}
+
 struct Quantize {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
@@ -116,6 +178,15 @@ struct Quantize {
         add(quantize_case<Exec, float, e4m3_t>(session, shape, granularity, false));
       }
       add(quantize_case<Exec, bf16_t, e4m3_t>(session, shape, Granularity::tile_1x128, true));
+      for (Granularity const granularity :
+           {Granularity::per_tensor, Granularity::tile_1x128, Granularity::tile_128x128}) {
+        add(extra_case<Exec, bf16_t, e4m3_t>(session, shape, granularity, {.transposed = true}));
+        add(extra_case<Exec, bf16_t, e4m3_t>(session, shape, granularity, {.given = true}));
+      }
+      add(extra_case<Exec, float, e4m3_t>(session, shape, Granularity::tile_1x128, {.transposed = true}));
+      add(extra_case<Exec, bf16_t, e4m3_t>(session, shape, Granularity::per_tensor,
+                                           {.given = true, .transposed = true}));
+      add(extra_case<Exec, bf16_t, e4m3_t>(session, shape, Granularity::tile_1x128, {.stochastic = true}));
     }
   }
 };

@@ -30,8 +30,12 @@ namespace tessera::detail {
 ///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again
 ///                                 and takes no registers meanwhile
 ///     largest_magnitude(packs)    of all elements of an array of packs, as the bits of an fp32: a NaN is the largest
+///     magnitudes<T>(word)         the T of a word, two of 16 bits or one fp32, without their signs
+///     larger_magnitudes<T>(a, b)  of two such words, element by element: a NaN is the largest
+///     transpose_bytes(words)      4 words of 4 bytes: byte i of word j becomes byte j of word i
 ///     widened(pack)               a pack of floats; a NaN stays one
 ///     narrowed<T>(pack)           rounded to nearest even, 8-bit types saturated: the bits of T(x), T::saturate(x)
+///     narrowed_words<T>(pack)     the same of 8-bit floats as words: a compiler that sees bytes takes words apart
 template <class Exec>
 struct WarpAtoms {
   static constexpr bool available = false;

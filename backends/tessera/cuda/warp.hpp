@@ -169,6 +169,28 @@ struct WarpAtoms<Kokkos::Cuda> {
     }
   }
 
+  /// A word of one fp32 or two 16-bit numbers.
+  template <class T>
+  __device__ __forceinline__ static std::uint32_t magnitudes(std::uint32_t x) {
+    return x & (sizeof(T) == 2 ? 0x7fff7fffu : 0x7fffffffu);
+  }
+  template <class T>
+  __device__ __forceinline__ static std::uint32_t larger_magnitudes(std::uint32_t x, std::uint32_t y) {
+    if constexpr (sizeof(T) == 2)
+      return __vmaxu2(x, y);
+    else
+      return max(x, y);
+  }
+
+  __device__ __forceinline__ static void transpose_bytes(std::uint32_t (&x)[4]) {
+    std::uint32_t const a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[0], x[1], 0x7362),
+                        c = __byte_perm(x[2], x[3], 0x5140), d = __byte_perm(x[2], x[3], 0x7362);
+    x[0] = __byte_perm(a, c, 0x5410);
+    x[1] = __byte_perm(a, c, 0x7632);
+    x[2] = __byte_perm(b, d, 0x5410);
+    x[3] = __byte_perm(b, d, 0x7632);
+  }
+
   template <class T, int N>
   __device__ __forceinline__ static void renew(Pack<T, N>& x) {
     static_assert(sizeof(x) % 4 == 0);
@@ -186,6 +208,21 @@ struct WarpAtoms<Kokkos::Cuda> {
   template <class T, int N>
   __device__ __forceinline__ static Pack<T, N> narrowed(Pack<float, N> const& x) {
     return saturated<T>(x);
+  }
+  template <class T, int N>
+  __device__ __forceinline__ static Pack<std::uint32_t, N / 4> narrowed_words(Pack<float, N> const& x) {
+    auto const pair = [&](int i) -> std::uint32_t {
+      if constexpr (converts_8_bits) {
+        using Kind = std::conditional_t<std::is_same_v<T, e4m3_t>, ptx::E4m3, ptx::E5m2>;
+        return ptx::narrow_pair_saturating(Kind{}, x[i], x[i + 1]);
+      } else {
+        return T::saturate(x[i]).bits() | std::uint32_t{T::saturate(x[i + 1]).bits()} << 8;
+      }
+    };
+    Pack<std::uint32_t, N / 4> words;
+#pragma unroll
+    for (int i = 0; i < N / 4; ++i) words[i] = pair(4 * i) | pair(4 * i + 2) << 16;
+    return words;
   }
 #endif
 };

@@ -103,7 +103,8 @@ struct SquareGroup {
   }
 };
 
-/// The scale is read, or it is the group's own. Without an output there is nothing but a maximum to be raised.
+/// The scale is read, or it is the group's own. Without an output there is nothing but that, and a maximum to be
+/// raised.
 template <class Exec, class Group>
 struct PackedQuantize {
   PackedGrid grid;
@@ -260,11 +261,12 @@ bool with_packed_groups(QuantizeProblem const& problem, F const& f) {
   return true;
 }
 
-/// Whether the problem was one of whole packs, and has been started. `scale_is_given`, and an absent output, as in
-/// PackedQuantize.
+/// What a launch over the groups does: all of it, or of a matrix with one scale only the first or the last part.
+enum class QuantizePart { all, amax, rounding };
+
+/// Whether the problem was one of whole packs, and has been started. An absent output as in PackedQuantize.
 template <class Exec>
-bool start_packed_quantize(char const* label, Exec const& exec, QuantizeProblem const& problem, bool only_amax,
-                           bool scale_is_given) {
+bool start_packed_quantize(char const* label, Exec const& exec, QuantizeProblem const& problem, QuantizePart part) {
   using Space = KernelSpace<Exec>;
   bool started = false;
   if constexpr (WarpAtoms<Space>::available) {
@@ -275,9 +277,9 @@ bool start_packed_quantize(char const* label, Exec const& exec, QuantizeProblem 
             using Group = typename decltype(group)::type;
             launch<Group::threads, 65536 / Group::registers / Group::threads>(
                 label, exec, teams, 0,
-                PackedQuantize<Space, Group>{o.grid, only_amax ? Operand{} : o.out, o.in,
-                                             only_amax ? Operand{} : o.scales, problem.amax,
-                                             largest_of(problem.out.type), scale_is_given});
+                PackedQuantize<Space, Group>{o.grid, part == QuantizePart::amax ? Operand{} : o.out, o.in,
+                                             part == QuantizePart::amax ? Operand{} : o.scales, problem.amax,
+                                             largest_of(problem.out.type), part == QuantizePart::rounding});
           });
     });
   }

@@ -25,9 +25,14 @@ KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits tile_amax(Walk& tile, Operand const& i
                                                 [](float x) TESSERA_INLINE_LAMBDA { return magnitude_bits(x); }));
 }
 
-struct ClearAmax {
+/// What kernels then raise and add to; either may be absent.
+struct ClearResults {
   float* amax;
-  KOKKOS_FUNCTION void operator()(std::int64_t) const { *amax = 0; }
+  std::int64_t* saturated;
+  KOKKOS_FUNCTION void operator()(std::int64_t) const {
+    if (amax != nullptr) *amax = 0;
+    if (saturated != nullptr) *saturated = 0;
+  }
 };
 
 /// Turns the maximum over the matrix into its scale; the two may be the same number.
@@ -54,7 +59,8 @@ struct AmaxKernel {
   }
 };
 
-/// With `scale_is_given` (per_tensor) the scale is read, otherwise it is the tile's own and written.
+/// With `scale_is_given` (per_tensor) the scale is read, otherwise it is the tile's own and written. Without an output
+/// that is all.
 template <class Exec, class Shape>
 struct QuantizeKernel {
   static constexpr bool vectorises = true;
@@ -86,6 +92,7 @@ struct QuantizeKernel {
         if (amax != nullptr) raise(amax, bits);
       }
     }
+    if (!out.present()) return;
     auto const write = [&](std::int64_t p) TESSERA_INLINE_LAMBDA {
       tile.map([&](float x) TESSERA_INLINE_LAMBDA { return x / scale; });
       tile.template store<QuantizedTypes>(out, p);
@@ -120,6 +127,14 @@ struct DequantizeKernel {
                           });
   }
 };
+
+/// What takes blocks (blocks.hpp): a problem with given scales, a transposed copy, counts or stochastic rounding.
+/// Scales that are not given, of tiles only, and amax are found on the way where finds_scales_of_blocks() says so;
+/// elsewhere all scales are there. Compiled apart.
+template <class Exec>
+bool finds_scales_of_blocks(Exec const& exec, QuantizeProblem const& problem);
+template <class Exec>
+void run_quantize_blocks(Exec const& exec, QuantizeProblem const& problem);
 
 // ---- from a problem to a grid and a shape
 
@@ -210,36 +225,50 @@ void start_quantize(char const* label, Exec const& exec, QuantizeProblem const& 
 }
 
 template <class Exec>
-void quantize_per_tensor(Exec const& exec, QuantizeProblem problem) {
-  auto* const scale = static_cast<float*>(const_cast<void*>(problem.scales.data));
-  float* const amax = problem.amax != nullptr ? problem.amax : scale;
+void clear_results(Exec const& exec, float* amax, std::int64_t* saturated) {
+  if (amax != nullptr || saturated != nullptr)
+    for_each_index("tessera::quantize::clear", exec, 1, ClearResults{amax, saturated});
+}
+
+/// Raises problem.amax.
+template <class Exec>
+void find_amax(Exec const& exec, QuantizeProblem problem) {
+  constexpr char const* label = "tessera::quantize::amax";
+  problem.granularity = Granularity::per_tensor;
   flatten(problem.in, problem.out);
-  problem.amax = amax;
+  if (start_packed_quantize(label, exec, problem, QuantizePart::amax)) return;
   TileGrid const grid = segment_grid(problem.in);
-  for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{amax});
-  if (start_packed_quantize("tessera::quantize::amax", exec, problem, true, false)) {
-    for_each_index("tessera::quantize::scale", exec, 1, FinishScale{amax, scale, largest_of(problem.out.type)});
-    start_packed_quantize("tessera::quantize::round", exec, problem, false, true);
-    return;
-  }
   with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
     using Shape = decltype(shape);
     constexpr bool wide = Machine<Exec>::lanes > 1;
     launch_tiles<Shape>(
-        "tessera::quantize::amax", exec, grid,
-        AmaxKernel<KernelSpace<Exec>, Shape>{grid, operand(problem.in, grid, Shape::width, wide), amax});
-  });
-  for_each_index("tessera::quantize::scale", exec, 1, FinishScale{amax, scale, largest_of(problem.out.type)});
-  with_line_shape<Exec>(grid.tile_columns, [&](auto shape) {
-    start_quantize<decltype(shape)>("tessera::quantize::round", exec, problem, grid, true);
+        label, exec, grid,
+        AmaxKernel<KernelSpace<Exec>, Shape>{grid, operand(problem.in, grid, Shape::width, wide), problem.amax});
   });
 }
 
 template <class Exec>
-void run_quantize(Exec const& exec, QuantizeProblem const& problem) {
+void quantize_per_tensor(Exec const& exec, QuantizeProblem problem) {
+  constexpr char const* label = "tessera::quantize::round";
+  auto* const scale = static_cast<float*>(const_cast<void*>(problem.scales.data));
+  if (problem.amax == nullptr) problem.amax = scale;
+  clear_results(exec, problem.amax, nullptr);
+  find_amax(exec, problem);
+  for_each_index("tessera::quantize::scale", exec, 1, FinishScale{problem.amax, scale, largest_of(problem.out.type)});
+  if (!problem.out.present()) return;
+  flatten(problem.in, problem.out);
+  if (start_packed_quantize(label, exec, problem, QuantizePart::rounding)) return;
+  TileGrid const grid = segment_grid(problem.in);
+  with_line_shape<Exec>(grid.tile_columns,
+                        [&](auto shape) { start_quantize<decltype(shape)>(label, exec, problem, grid, true); });
+}
+
+/// The scales, amax and, if present, the output: all that many problems ask for.
+template <class Exec>
+void quantize_groups(Exec const& exec, QuantizeProblem const& problem) {
   if (problem.granularity == Granularity::per_tensor) return quantize_per_tensor(exec, problem);
-  if (problem.amax != nullptr) for_each_index("tessera::quantize::clear_amax", exec, 1, ClearAmax{problem.amax});
-  if (start_packed_quantize("tessera::quantize", exec, problem, false, false)) return;
+  clear_results(exec, problem.amax, nullptr);
+  if (start_packed_quantize("tessera::quantize", exec, problem, QuantizePart::all)) return;
   TileGrid const grid = scale_grid(problem.in, problem.scales, problem.granularity);
   if constexpr (Machine<Exec>::lanes > 1)
     if (problem.granularity == Granularity::tile_128x128)
@@ -250,6 +279,43 @@ void run_quantize(Exec const& exec, QuantizeProblem const& problem) {
   with_tile_shape<Exec>(problem.granularity, grid.columns, [&](auto shape) {
     start_quantize<decltype(shape)>("tessera::quantize", exec, problem, grid, false);
   });
+}
+
+/// Nothing but scales and amax. (An absent output has the layout of the input, so as not to decide on the kernel.)
+template <class Exec>
+void find_scales(Exec const& exec, QuantizeProblem problem) {
+  Scalar const type = problem.out.type;
+  problem.out = problem.in;
+  problem.out.data = nullptr;
+  problem.out.type = type;
+  quantize_groups(exec, problem);
+}
+template <class Exec>
+void find_transposed_scales(Exec const& exec, QuantizeProblem problem) {
+  std::swap(problem.in.extent[2], problem.in.extent[3]);
+  std::swap(problem.in.stride[2], problem.in.stride[3]);
+  problem.scales = problem.transposed_scales;
+  problem.amax = nullptr;
+  find_scales(exec, problem);
+}
+
+template <class Exec>
+void run_quantize(Exec const& exec, QuantizeProblem const& given) {
+  if (!given.given_scales && !given.transposed.present() && given.saturated == nullptr && !given.stochastic)
+    return quantize_groups(exec, given);
+  QuantizeProblem problem = given;
+  clear_results(exec, problem.amax, problem.saturated);
+  bool const tiles = problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
+  bool const in_blocks = finds_scales_of_blocks(exec, problem);
+  if (problem.given_scales) {
+    if (problem.amax != nullptr && !in_blocks) find_amax(exec, problem);
+  } else if (!tiles || !in_blocks) {
+    find_scales(exec, problem);
+    if (problem.transposed_scales.present()) find_transposed_scales(exec, problem);
+    problem.given_scales = true;
+    problem.amax = nullptr;
+  }
+  run_quantize_blocks(exec, problem);
 }
 
 template <class Exec>

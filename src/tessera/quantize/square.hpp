@@ -59,6 +59,7 @@ struct SquareQuantize {
         static_cast<float*>(const_cast<void*>(scales.data))[scales.value_offset(tile.at)] = scale;
         if (amax != nullptr) raise(amax, bits);
       });
+      if (!out.present()) return;
       QuantizedTypes::visit(out.type, [&](auto out_tag) {
         using Out = typename decltype(out_tag)::type;
         Out* const to = static_cast<Out*>(const_cast<void*>(out.data));

@@ -1,0 +1,454 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_QUANTIZE_PACKED_BLOCKS_HPP
+#define TESSERA_QUANTIZE_PACKED_BLOCKS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <tessera/quantize/blocks.hpp>
+#include <tessera/quantize/packed.hpp>
+
+// Blocks of 128 x 128 elements on machines with warps, where rows are whole packs of 8: each thread keeps 8 x 8
+// elements in registers, 16 threads side by side. Maxima of rows and columns meet in scratch, and so does the
+// transposed copy, 16 bytes of which are then stored at a time.
+namespace tessera::detail {
+
+template <class Exec, class T>
+struct PackedBlocks {
+  static constexpr int side = block_side, width = group_width, beside = side / width, threads = beside * beside;
+  static constexpr int registers = std::is_same_v<T, bf16_t> ? 64 : sizeof(T) == 2 ? 80 : 128;
+  using Atoms = WarpAtoms<Exec>;
+  /// Eight elements as the words they came in: a compiler that sees 16-bit numbers takes words apart.
+  using Words = Pack<std::uint32_t, width* static_cast<int>(sizeof(T)) / 4>;
+  static constexpr int words = Words::size;
+  using Pair = Pack<T, 2>;
+  using Values = Pack<float, width>;
+  template <class To>
+  using Sixteen = Pack<To, 16>;
+  static_assert(width == 8 && beside == 16, "the order in scratch is made for these");
+
+  /// The reciprocal of a scale in two parts, the first rounded down.
+  using Reciprocal = Pack<float, 2>;
+  using Bytes = Pack<std::uint32_t, 2>;  // eight 8-bit numbers
+  struct Scratch {
+    /// Columns of 128 bytes in which the 16 pieces of 8 rows lie in an order that spares bank conflicts; before that
+    /// the largest magnitudes of the columns' pieces, (pieces, columns).
+    alignas(16) unsigned char turned[side * side];
+    alignas(16) Reciprocal by_row[side], by_column[side];
+    float row_scale[side], column_scale[side];
+    MagnitudeBits row_top[side], warp_top[threads / 32];
+    int irregular;  // a scale that the short division does not take
+  };
+  static_assert(sizeof(T) * beside * side <= side * side);
+
+  BlockProblem p;
+  bool wide_stores;                 // of the transposed copy
+  std::uint32_t in_step, out_step;  // from row to row, in bytes
+
+  /// A thread's place: its pieces of rows and of columns, each of 8; and what there is of the block.
+  struct Thread {
+    unsigned index, rows, columns;
+    int rows_inside, columns_inside;
+
+    KOKKOS_FORCEINLINE_FUNCTION Thread(BlockProblem const& p, BlockPlace const& at)
+        : index(static_cast<unsigned>(Atoms::thread())), rows(index / beside), columns(index % beside) {
+      auto const inside = [](std::int64_t left) { return left < side ? static_cast<int>(left) : side; };
+      rows_inside = inside(p.rows - at.row());
+      columns_inside = inside(p.columns - at.column());
+    }
+    KOKKOS_FORCEINLINE_FUNCTION int first_row() const { return static_cast<int>(rows) * width; }
+    KOKKOS_FORCEINLINE_FUNCTION int first_column() const { return static_cast<int>(columns) * width; }
+    KOKKOS_FORCEINLINE_FUNCTION bool has(int k) const {
+      return first_row() + k < rows_inside && first_column() < columns_inside;
+    }
+  };
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    auto& scratch = *static_cast<Scratch*>(team.team_shmem().get_shmem(sizeof(Scratch)));
+    BlockPlace const at(p, team.league_rank());
+    Thread const thread(p, at);
+    float const given = given_scale(at, thread);
+    Words raw[width];
+    load(at, thread, raw);
+    find_maxima(team, scratch, thread, raw);
+    team.team_barrier();
+    MagnitudeBits top = 0;
+    for (MagnitudeBits const x : scratch.warp_top) top = x > top ? x : top;
+    if (thread.index == 0 && p.amax != nullptr) raise(p.amax, canonical(top));
+    find_scale(scratch, at, thread, top, given);
+    team.team_barrier();
+    constexpr MagnitudeBits moderate = 0x5d800000;  // 2^60: quotients by regular scales do not overflow
+    bool const divides_shortly = scratch.irregular == 0 && top < moderate && !p.rounding.stochastic;
+    PackedBytes::visit(p.out.type, [&](auto tag) {
+      using To = typename decltype(tag)::type;
+      if (divides_shortly)
+        write<To>(team, scratch, at, thread, raw);
+      else
+        write_elements<To>(scratch, at, thread);
+    });
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION bool turned_has_scales() const { return p.transposed_scales.present(); }
+
+  /// Of eight numbers of each of 16 neighbouring threads the maxima over these: threads 2 k and 2 k + 1 get number k's.
+  KOKKOS_FORCEINLINE_FUNCTION static MagnitudeBits join_lines(TeamMember<Exec> const& team, int thread,
+                                                              MagnitudeBits (&x)[width]) {
+    MagnitudeBits* const no_room = nullptr;
+    unroll<3>([&](auto step) {
+      constexpr int half = 4 >> decltype(step)::value;
+      bool const upper = (thread & 2 * half) != 0;
+      unroll<half>([&](auto i) {
+        MagnitudeBits const mine = upper ? x[i + half] : x[i], other = upper ? x[i] : x[i + half];
+        x[i] = LargerBits{}(mine, exchange<Exec>(team, thread, other, 2 * half, no_room));
+      });
+    });
+    return LargerBits{}(x[0], exchange<Exec>(team, thread, x[0], 1, no_room));
+  }
+
+  /// So many rows below an element. The product of two words is one instruction with the sum.
+  template <class As, class Element>
+  KOKKOS_FORCEINLINE_FUNCTION static As* below(Element* first, int rows, std::uint32_t step) {
+    using Byte = std::conditional_t<std::is_const_v<Element>, char const, char>;
+    return reinterpret_cast<As*>(reinterpret_cast<Byte*>(first) +
+                                 std::uint64_t{static_cast<std::uint32_t>(rows)} * step);
+  }
+
+  /// Beyond the edges the last elements before them are read again, which changes no maximum.
+  KOKKOS_FORCEINLINE_FUNCTION void load(BlockPlace const& at, Thread const& thread, Words (&raw)[width]) const {
+    int const column =
+        thread.first_column() < thread.columns_inside ? thread.first_column() : thread.columns_inside - width;
+    T const* const first = static_cast<T const*>(p.in.data) + at.row() * p.in.row + at.column() + column;
+    unroll<width>([&](auto k) {
+      int const wanted = thread.first_row() + k, row = wanted < thread.rows_inside ? wanted : thread.rows_inside - 1;
+      raw[k] = load_pack<words>(below<std::uint32_t const>(first, row, in_step));
+    });
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static MagnitudeBits magnitude_of(std::uint32_t word) {
+    if constexpr (sizeof(T) == 2) {
+      std::uint32_t const larger = Atoms::template larger_magnitudes<T>(word, word >> 16);
+      return magnitude_bits(static_cast<float>(T::from_bits(static_cast<std::uint16_t>(larger))));
+    } else {
+      return static_cast<MagnitudeBits>(word);
+    }
+  }
+
+  /// Into scratch: the warp's, and what the scales come from.
+  KOKKOS_FORCEINLINE_FUNCTION void find_maxima(TeamMember<Exec> const& team, Scratch& scratch, Thread const& thread,
+                                               Words const (&raw)[width]) const {
+    auto const larger = [](std::uint32_t a, std::uint32_t b) { return Atoms::template larger_magnitudes<T>(a, b); };
+    auto const magnitude = [&](auto k, auto w) { return Atoms::template magnitudes<T>(raw[k][w]); };
+    MagnitudeBits top = 0;
+    if (p.source == ScaleSource::line) {
+      MagnitudeBits of_rows[width];
+      unroll<width>([&](auto k) {
+        std::uint32_t in_row = 0;
+        unroll<words>([&](auto w) { in_row = larger(in_row, magnitude(k, w)); });
+        of_rows[k] = magnitude_of(in_row);
+        top = LargerBits{}(top, of_rows[k]);
+      });
+      MagnitudeBits const row_top = join_lines(team, static_cast<int>(thread.index), of_rows);
+      if (thread.index % 2 == 0) scratch.row_top[thread.rows * width + thread.columns / 2] = row_top;
+      if (turned_has_scales()) {
+        Words of_columns;
+        unroll<words>([&](auto w) {
+          of_columns[w] = 0;
+          unroll<width>([&](auto k) { of_columns[w] = larger(of_columns[w], magnitude(k, w)); });
+        });
+        store_pack<words>(
+            reinterpret_cast<std::uint32_t*>(scratch.turned) + (thread.rows * beside + thread.columns) * words,
+            of_columns);
+      }
+    } else {
+      std::uint32_t in_all = 0;
+      unroll<width>([&](auto k) { unroll<words>([&](auto w) { in_all = larger(in_all, magnitude(k, w)); }); });
+      top = magnitude_of(in_all);
+    }
+    top = Atoms::template join<32>(top, LargerBits{});
+    if (thread.index % 32 == 0) scratch.warp_top[thread.index / 32] = top;
+    if (thread.index == 0) scratch.irregular = 0;
+  }
+
+  /// The row or column whose scale a thread finds: those of rows, then those of columns.
+  struct Line {
+    bool of_column;
+    int index;
+    std::int64_t row, column;  // of the scale's element
+    bool inside;
+
+    KOKKOS_FORCEINLINE_FUNCTION Line(BlockProblem const& p, BlockPlace const& at, Thread const& thread)
+        : of_column(thread.index >= side), index(static_cast<int>(thread.index % side)) {
+      row = (of_column ? at.column() : at.row()) + index;
+      column = of_column ? at.row() : at.column();
+      inside = row < (of_column ? p.columns : p.rows) && (!of_column || p.transposed_scales.present());
+    }
+    KOKKOS_FORCEINLINE_FUNCTION float& scale(BlockProblem const& p) const {
+      return (of_column ? p.transposed_scales : p.scales)(row, column);
+    }
+  };
+  /// Read before the elements.
+  KOKKOS_FORCEINLINE_FUNCTION float given_scale(BlockPlace const& at, Thread const& thread) const {
+    if (p.source != ScaleSource::given) return 1;
+    Line const line(p, at, thread);
+    return line.inside ? line.scale(p) : 1.0f;
+  }
+
+  /// Whether quotient() is right for a scale. Its error before rounding is below 2^-22 units of fp32, so that a
+  /// quotient which lies as near to the middle between two numbers may become the wrong one. That is seen where one of
+  /// them is the middle m between two 8-bit numbers: m = k u, k of five bits at most. x is then d m and, but for 2^-21
+  /// of it, half a unit of m times d, and a multiple of u times d's last bit; of which follows that d as a number of 24
+  /// bits lies 1 to 8 beside a multiple of 2^20.
+  KOKKOS_FORCEINLINE_FUNCTION static bool is_regular(float scale) {
+    constexpr std::uint32_t smallest = 0x21800000, largest = 0x5d800000;  // 2^-60, 2^60
+    auto const bits = __builtin_bit_cast(std::uint32_t, scale);
+    std::uint32_t const beside_multiple = bits & 0xfffff;
+    bool const doubtful = beside_multiple != 0 && ((beside_multiple + 8) & 0xfffff) <= 16;
+    return bits - smallest <= largest - smallest && !doubtful;
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void find_scale(Scratch& scratch, BlockPlace const& at, Thread const& thread,
+                                              MagnitudeBits top, float scale) const {
+    Line const line(p, at, thread);
+    if (line.of_column && !turned_has_scales()) return;
+    if (p.source != ScaleSource::given) {
+      if (p.source == ScaleSource::line) {
+        top = scratch.row_top[line.index];
+        if (line.of_column) {
+          top = 0;
+          T const* const tops = reinterpret_cast<T const*>(scratch.turned) + line.index;
+          unroll<beside>(
+              [&](auto piece) { top = LargerBits{}(top, magnitude_bits(static_cast<float>(tops[piece * side]))); });
+        }
+      }
+      scale = scale_of(canonical(top), p.largest);
+      if (line.inside && (p.source == ScaleSource::line || line.index == 0)) line.scale(p) = scale;
+    }
+    if (!is_regular(scale)) scratch.irregular = 1;
+    (line.of_column ? scratch.column_scale : scratch.row_scale)[line.index] = scale;
+    (line.of_column ? scratch.by_column : scratch.by_row)[line.index] = reciprocal(scale);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static Reciprocal reciprocal(float scale) {
+    float first = 1.0f / scale, rest = Kokkos::fma(-scale, first, 1.0f);  // exact
+    if (rest < 0) {
+      first = __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, first) - 1);
+      rest = Kokkos::fma(-scale, first, 1.0f);
+    }
+    return {{first, rest / scale}};
+  }
+  /// x / scale where that is regular and x moderate. Both parts have the sign of x, also of -0.
+  KOKKOS_FORCEINLINE_FUNCTION static float quotient(float x, Reciprocal const& by) {
+    return Kokkos::fma(x, by[0], x * by[1]);
+  }
+  /// Elements 2 j and 2 j + 1 of eight.
+  KOKKOS_FORCEINLINE_FUNCTION static Pack<float, 2> pair(Words const& raw, int j) {
+    if constexpr (sizeof(T) == 2)
+      return Atoms::widened(__builtin_bit_cast(Pair, raw[j]));
+    else
+      return {{__builtin_bit_cast(float, raw[2 * j]), __builtin_bit_cast(float, raw[2 * j + 1])}};
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static Values quotients(Words const& raw, Reciprocal const& by) {
+    Values x;
+    unroll<width / 2>([&](auto j) {
+      Pack<float, 2> const two = pair(raw, j);
+      x[2 * j] = quotient(two[0], by);
+      x[2 * j + 1] = quotient(two[1], by);
+    });
+    return x;
+  }
+
+  /// How many elements of the thread are.
+  KOKKOS_FORCEINLINE_FUNCTION int cut_off(Scratch const& scratch, Thread const& thread,
+                                          Words const (&raw)[width]) const {
+    int cut = 0;
+    unroll<width>([&](auto k) {
+      if (!thread.has(k)) return;
+      Values const x = quotients(raw[k], scratch.by_row[thread.rows * width + k]);
+      for (int j = 0; j < width; ++j) cut += Kokkos::fabs(x[j]) >= p.rounding.cut_off;
+    });
+    return cut;
+  }
+
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void write(TeamMember<Exec> const& team, Scratch& scratch, BlockPlace const& at,
+                                         Thread const& thread, Words (&raw)[width]) const {
+    To* const first =
+        static_cast<To*>(const_cast<void*>(p.out.data)) + at.row() * p.out.row + at.column() + thread.first_column();
+    if (p.saturated != nullptr) count(thread, cut_off(scratch, thread, raw));
+    if (turned_has_scales()) turn_rounded<To>(scratch, thread, raw);  // first: then raw and bytes share registers
+    Bytes bytes[width];
+    unroll<width>([&](auto k) {
+      Reciprocal const by = scratch.by_row[thread.rows * width + k];
+      if constexpr (sizeof(T) == 2) Atoms::renew(raw[k]);  // is widened again, which meanwhile takes no registers
+      bytes[k] = Atoms::template narrowed_words<To>(quotients(raw[k], by));
+      int const row = thread.first_row() + k;
+      if (thread.has(k)) store_pack<2>(below<std::uint32_t>(first, row, out_step), bytes[k]);
+    });
+    if (!p.transposed.present()) return;
+    if (!turned_has_scales()) turn_bytes(scratch, thread, bytes);
+    team.team_barrier();
+    write_turned<To>(scratch, at, thread);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void count(Thread const& thread, int cut) const {
+    cut = Atoms::template join<32>(cut, Add{});
+    if (thread.index % 32 == 0 && cut > 0) Kokkos::atomic_add(p.saturated, std::int64_t{cut});
+  }
+
+  /// The eight rows of a thread in the first of its eight columns; those of the next one begin `side` behind. The
+  /// pieces of 16 threads that store together, and the pairs of them that 8 load together, lie in different banks.
+  KOKKOS_FORCEINLINE_FUNCTION static unsigned char* turned_piece(Scratch& scratch, Thread const& thread) {
+    unsigned const pair = (thread.rows / 2) ^ (thread.columns % 8), half = (thread.rows % 2) ^ (thread.columns / 8);
+    return scratch.turned + thread.columns * (width * side) + pair * 16 + half * 8;
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static void store_bytes(unsigned char* to, Bytes const& bytes) {
+    store_pack<2>(reinterpret_cast<std::uint32_t*>(to), bytes);
+  }
+
+  /// Divided by the scales of columns.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION static void turn_rounded(Scratch& scratch, Thread const& thread,
+                                                       Words const (&raw)[width]) {
+    unsigned char* const piece = turned_piece(scratch, thread);
+    unroll<width / 2>([&](auto j) {
+      auto const by = load_pack<2>(scratch.by_column + thread.columns * width + 2 * j);
+      Values low, high;
+      unroll<width>([&](auto k) {
+        Pack<float, 2> const two = pair(raw[k], j);
+        low[k] = quotient(two[0], by[0]);
+        high[k] = quotient(two[1], by[1]);
+      });
+      store_bytes(piece + 2 * j * side, Atoms::template narrowed_words<To>(low));
+      store_bytes(piece + (2 * j + 1) * side, Atoms::template narrowed_words<To>(high));
+    });
+  }
+
+  /// Rounded already: rows of words of four columns.
+  KOKKOS_FORCEINLINE_FUNCTION static void turn_bytes(Scratch& scratch, Thread const& thread,
+                                                     Bytes const (&bytes)[width]) {
+    unsigned char* const piece = turned_piece(scratch, thread);
+    unroll<2>([&](auto half) {
+      std::uint32_t upper[4], lower[4];
+      unroll<4>([&](auto k) {
+        upper[k] = bytes[k][half];
+        lower[k] = bytes[k + 4][half];
+      });
+      Atoms::transpose_bytes(upper);
+      Atoms::transpose_bytes(lower);
+      unroll<4>([&](auto j) { store_bytes(piece + (4 * half + j) * side, Bytes{{upper[j], lower[j]}}); });
+    });
+  }
+
+  /// 16 rows of a column each time: eight threads store 128 neighbours.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void write_turned(Scratch& scratch, BlockPlace const& at, Thread const& thread) const {
+    constexpr int rows_of_pair = 16, pairs = side / rows_of_pair, together = threads / pairs;
+    unsigned const pair = thread.index % pairs, line = thread.index / pairs;
+    int const row = static_cast<int>(pair) * rows_of_pair, rows_left = thread.rows_inside - row;
+    if (rows_left <= 0) return;
+    Operand const& t = p.transposed;
+    To* const first =
+        static_cast<To*>(const_cast<void*>(t.data)) + (at.column() + line) * t.row + (at.row() + row) * t.column;
+    unsigned const order = pair ^ (line / width);
+    unroll<side / together>([&](auto i) {
+      constexpr int below = decltype(i)::value * together, pieces = below / width;
+      if (static_cast<int>(line) + below >= thread.columns_inside) return;
+      auto x = load_pack<4>(reinterpret_cast<std::uint32_t const*>(scratch.turned + (line + below) * side +
+                                                                   (order ^ (pieces % 8)) * rows_of_pair));
+      if (pieces >= 8) x = {{x[2], x[3], x[0], x[1]}};
+      To* const to = first + below * t.row;
+      auto const rounded = __builtin_bit_cast(Sixteen<To>, x);
+      if (wide_stores)
+        store_pack<rows_of_pair>(to, rounded);
+      else
+        unroll<rows_of_pair>([&](auto r) {
+          if (r < rows_left) to[r * t.column] = rounded[r];
+        });
+    });
+  }
+
+  /// Whatever the scales, the elements and the rounding, from a second read of the block, which the caches still hold.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void write_elements(Scratch const& scratch, BlockPlace const& at,
+                                                  Thread const& thread) const {
+    constexpr int together = 4;  // which share an evaluation of Philox
+    int cut = 0;
+    TESSERA_ROLLED
+    for (int e = static_cast<int>(thread.index); e < side * side / together; e += threads) {
+      int const r = e / (side / together), c = e % (side / together) * together;
+      std::int64_t const i = at.row() + r, j = at.column() + c;
+      if (i >= p.rows || j >= p.columns) continue;
+      auto const elements = Atoms::widened(load_pack<together>(static_cast<T const*>(p.in.data) + i * p.in.row + j));
+      To* const to = static_cast<To*>(const_cast<void*>(p.out.data)) + i * p.out.row + j;
+      To* const turned =
+          static_cast<To*>(const_cast<void*>(p.transposed.data)) + j * p.transposed.row + i * p.transposed.column;
+      std::uint64_t const group = p.rounding.index(i, j) / together;
+      std::uint32_t word[together] = {};
+      if (p.rounding.stochastic)  // all of them here: a compiler then sees that they come from one evaluation
+        unroll<together>([&](auto k) {
+          word[k] = philox_word(p.rounding.seed, p.rounding.offset, group * together + static_cast<std::uint64_t>(k));
+        });
+      float const scale = scratch.row_scale[r];
+      auto const round = [&](float q, int k) {
+        return p.rounding.stochastic ? QuotientRounding::with_word<To>(q, word[k]) : stored<To>(q);
+      };
+      unroll<together>([&](auto k) {
+        float const x = elements[k], q = x / scale;
+        To const rounded = round(q, k);
+        to[k] = rounded;
+        cut += p.rounding.cuts_off(x, q);
+        if (p.transposed.present())
+          turned[k * p.transposed.row] = turned_has_scales() ? round(x / scratch.column_scale[c + k], k) : rounded;
+      });
+    }
+    if (p.saturated != nullptr) count(thread, cut);
+  }
+};
+
+/// Whether what lies between rows, in bytes, is a word.
+inline bool has_word_steps(RowArray const& a) {
+  std::int64_t const bytes = a.stride[2] * static_cast<std::int64_t>(size_of(a.type));
+  return bytes >= 0 && bytes <= std::numeric_limits<std::uint32_t>::max();
+}
+
+/// Whether rows are whole packs of types that such kernels take.
+template <class Exec>
+bool has_packed_blocks(QuantizeProblem const& problem) {
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
+    return problem.in.type != Scalar::fp64 && problem.out.type != Scalar::int8 &&
+           PackedOperands(problem.out, problem.in, problem.scales).packed && has_word_steps(problem.in) &&
+           has_word_steps(problem.out);
+  return false;
+}
+
+template <class Exec>
+void start_packed_blocks(Exec const& exec, QuantizeProblem const& problem) {
+  using Space = KernelSpace<Exec>;
+  if constexpr (WarpAtoms<Space>::available) {
+    RowArray const& turned = problem.transposed;
+    auto const aligned = [](std::int64_t n) { return n % static_cast<std::int64_t>(pack_bytes) == 0; };
+    bool const wide_stores = turned.stride[3] == 1 && aligned(turned.extent[3]) &&
+                             (turned.extent[2] == 1 || aligned(turned.stride[2])) &&
+                             aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(turned.data)));
+    auto const step = [](RowArray const& a) {
+      return static_cast<std::uint32_t>(a.stride[2] * static_cast<std::int64_t>(size_of(a.type)));
+    };
+    BlockProblem const blocks(problem);
+    RowInputs<float>::visit(problem.in.type, [&](auto tag) {
+      using Kernel = PackedBlocks<Space, typename decltype(tag)::type>;
+      launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(
+          "tessera::quantize::blocks", exec, blocks.blocks(), sizeof(typename Kernel::Scratch),
+          Kernel{blocks, wide_stores, step(problem.in), step(problem.out)});
+    });
+  }
+}
+
+}  // namespace tessera::detail
+
+#endif

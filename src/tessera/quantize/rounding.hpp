@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_QUANTIZE_ROUNDING_HPP
+#define TESSERA_QUANTIZE_ROUNDING_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/quantize.hpp>
+#include <tessera/quantize/scale.hpp>
+#include <tessera/stochastic.hpp>
+
+namespace tessera::detail {
+
+/// The scale of each element: groups are 2^row_shift rows by 2^column_shift columns, or whole rows or columns, along
+/// which the stride is 0.
+struct ScaleMap {
+  float* data = nullptr;
+  std::int64_t row = 0, column = 0;
+  int row_shift = 0, column_shift = 0;
+
+  KOKKOS_FUNCTION bool present() const { return data != nullptr; }
+  KOKKOS_FORCEINLINE_FUNCTION float& operator()(std::int64_t i, std::int64_t j) const {
+    return data[(i >> row_shift) * row + (j >> column_shift) * column];
+  }
+  /// Of the transposed matrix.
+  ScaleMap transposed() const { return {data, column, row, column_shift, row_shift}; }
+};
+
+inline ScaleMap scale_map(RowArray const& scales, Granularity granularity) {
+  constexpr int tile_shift = 7;
+  static_assert(quantized_tile == 1 << tile_shift);
+  bool const square = granularity == Granularity::tile_128x128,
+             tiles = square || granularity == Granularity::tile_1x128;
+  return {static_cast<float*>(const_cast<void*>(scales.data)), scales.stride[2], scales.stride[3],
+          square ? tile_shift : 0, tiles ? tile_shift : 0};
+}
+
+/// How quotients become 8-bit numbers.
+struct QuotientRounding {
+  bool stochastic = false;
+  std::uint64_t seed = 0, offset = 0;
+  std::int64_t row = 0, column = 0;  // what an element's index grows by
+  float cut_off = 0;                 // the smallest magnitude that no number of the type is rounded from
+
+  explicit QuotientRounding(QuantizeProblem const& problem)
+      : stochastic(problem.stochastic),
+        seed(problem.seed),
+        offset(problem.offset),
+        row(problem.in.extent[3]),
+        column(1),
+        cut_off(first_cut_off(problem.out.type)) {}
+
+  /// 448 and 57344 are followed by half a step to what would be 480 and 65536: the first tie goes down to even, the
+  /// others up.
+  static float first_cut_off(Scalar type) {
+    return type == Scalar::e4m3 ? 464.000031f : type == Scalar::e5m2 ? 61440.0f : 127.5f;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool cuts_off(float x, float quotient) const {
+    return magnitude_bits(x) < 0x7f800000 && Kokkos::fabs(quotient) >= cut_off;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION std::uint64_t index(std::int64_t i, std::int64_t j) const {
+    return static_cast<std::uint64_t>(i * row + j * column);
+  }
+  /// With the word of an index.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION To stochastically(float quotient, std::uint64_t index) const {
+    return with_word<To>(quotient, philox_word(seed, offset, index));
+  }
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION static To with_word(float quotient, std::uint32_t word) {
+    if constexpr (std::is_same_v<To, std::int8_t>) {
+      float const magnitude = Kokkos::fabs(quotient), whole = Kokkos::floor(magnitude);
+      if (!(magnitude < 127.0f)) return stored<To>(quotient);
+      float const rounded = whole + (static_cast<float>(word >> 8) * 0x1p-24f < magnitude - whole ? 1.0f : 0.0f);
+      return static_cast<To>(quotient < 0 ? -rounded : rounded);
+    } else {
+      return round_stochastically<To>(quotient, word);
+    }
+  }
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION To operator()(float quotient, std::int64_t i, std::int64_t j) const {
+    return stochastic ? stochastically<To>(quotient, index(i, j)) : stored<To>(quotient);
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif
