@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "attention/backward.hpp"
+#include "attention/backward_scales.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -66,6 +66,14 @@ TEST_CASE("the hopper pipeline goes through capped scores") {
     capped.slope = [](double s, int, int, int, int) { return 1 - std::tanh(s / 0.5) * std::tanh(s / 0.5); };
     check_score(z, options, score::SoftCap{0.5}, capped);
   });
+}
+
+TEST_CASE("the hopper pipeline goes through capped scores of 8-bit operands") {
+  AttentionRules capped;
+  capped.score = [](double s, int, int, int, int) { return 3 * std::tanh(s / 3); };
+  capped.slope = [](double s, int, int, int, int) { return 1 - std::pow(std::tanh(s / 3), 2); };
+  check_scaled<Exec, e4m3_t, bf16_t>({2, 4, 2, 150, 203, 64, 64}, hopper_backward(true), score::SoftCap{3.0}, capped,
+                                     {.scaled = false, .of_weights = 2 * unit_roundoff<bf16_t>()});
 }
 
 TEST_CASE("the hopper pipeline asks a score about pairs that there are alone") {

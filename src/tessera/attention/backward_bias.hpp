@@ -6,12 +6,49 @@
 #include <tessera/atoms.hpp>
 #include <tessera/attention/backward_scores.hpp>
 #include <tessera/attention/backward_shape.hpp>
+#include <tessera/launch.hpp>
 
 namespace tessera::detail {
 
 /// The score adds elements of a View, which may have gradients.
 template <class Score>
 inline constexpr bool gives_bias_gradient = !std::is_void_v<score_element<own_score<Score>>>;
+
+/// 0 in a gradient of scores whose elements are one score's each, where a pass over the keys in tiles of these sizes
+/// visits no tile.
+template <class Sizes, class Mask>
+struct ClearUnseenScores {
+  MatrixStack gradient;  // of fp32
+  BackwardShape<float> shape;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    std::int64_t const key = take_remainder(i, gradient.cols), query = take_remainder(i, gradient.rows),
+                       head = take_remainder(i, gradient.inner);
+    if (visits(static_cast<int>(i), static_cast<int>(query), static_cast<int>(key) / Sizes::BN * Sizes::BN)) return;
+    static_cast<float*>(const_cast<void*>(gradient.data))[gradient.offset(Plane{i, head}, query, key)] = 0;
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION bool visits(int batch, int query, int key) const {
+    if constexpr (BoundsQueries<Mask>) return false;  // then all are cleared
+    BackwardSequence<false> const sequence{batch};
+    int const counted = shape.counted_keys(sequence);
+    if (key >= counted) return false;
+    BackwardSight const sight = shape.sight_of(sequence, counted);
+    int const begin = sight.first_query(key), end = sight.query_end(key + Sizes::BN), tile = query / Sizes::BM;
+    return begin < end && tile >= begin / Sizes::BM && tile * Sizes::BM < end;
+  }
+};
+
+template <class Sizes, class Exec, class Mask>
+void clear_unseen_scores(Exec const& exec, AttentionBackwardProblem const& p) {
+  AttentionProblem const& f = p.forward;
+  bool const all_seen = !f.causal && !f.windowed() && f.key_lengths == nullptr && !BoundsQueries<Mask>;
+  if (all_seen) return;
+  MatrixStack const& m = p.d_bias;
+  for_each_index("tessera::attention_backward scores", exec, m.outer * m.inner * m.rows * m.cols,
+                 ClearUnseenScores<Sizes, Mask>{m, BackwardShape<float>(f)});
+}
 
 /// The gradient of a matrix that is added to scores is dS itself, summed over what an element is added to. A tile is BN
 /// keys and BM queries of one plane of that matrix, or, where one row serves all queries, BN keys; its steps go over
