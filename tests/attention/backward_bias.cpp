@@ -26,7 +26,7 @@ TEST_CASE_TEMPLATE_DEFINE("attention_backward gives an additive bias its gradien
   run_bias<Exec, bf16_t>({1, 2, 1, 40, 50, 200, 136}, {false, true, true}, {});
   AttentionBackwardOptions dropping = causal();
   dropping.forward.dropout = {.p = 0.25, .seed = 7, .offset = 3};
-  run_bias<Exec, float>({2, 2, 1, 50, 70, 16, 16}, {false, true, true}, dropping, true);
+  run_bias<Exec, float, true>({2, 2, 1, 50, 70, 16, 16}, {false, true, true}, dropping, true);
   if constexpr (detail::Machine<Exec>::is_host)
     run_bias<Exec, double>({2, 2, 1, 40, 53, 20, 33}, {false, true, true}, causal(), true);
 }

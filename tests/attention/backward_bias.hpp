@@ -57,7 +57,8 @@ void check_bias(BackwardOperands<Exec, T> const& x, Bias<Exec, T> const& bias,
   check_gradient(summed, values(d_bias));
 }
 
-template <class Exec, class T>
+/// `Drops`: with dropout, which is kernels more to compile.
+template <class Exec, class T, bool Drops = false>
 void run_bias(AttentionShape z, BiasShape has, AttentionBackwardOptions options, bool with_d_lse = false) {
   CAPTURE(z.queries);
   CAPTURE(z.d);
@@ -81,7 +82,7 @@ void run_bias(AttentionShape z, BiasShape has, AttentionBackwardOptions options,
   else
     options.d_bias = d_bias;
   auto const score = score::additive_bias(bias.values);
-  if (dropout.p > 0)
+  if constexpr (Drops)
     x.run(options, score::with_dropout(score));
   else
     x.run(options, score);
