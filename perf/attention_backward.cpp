@@ -4,7 +4,8 @@
 // Gradients of attention: attention_bwd/BACKEND/TYPE/VARIANT/B1Hq16Hkv16Sq4096Sk4096D128/IMPLEMENTATION
 // Variants: full, causal, either with sums of dQ in a fixed order (full_deterministic) or with dropout of a tenth of
 // the weights (full_dropout); causal ones with a window of keys (window1024), over documents told by ids (documents) or
-// by where they begin (packed, packed_deterministic), with scores (alibi, softcap). FLOP/s count 2.5 times the
+// by where they begin (packed, packed_deterministic), with scores (alibi, softcap, bias, and dbias, which has a
+// gradient; alibi_deterministic). Operands of 8 bits have scales of heads. FLOP/s count 2.5 times the
 // forward's operations, of visible pairs.
 #include <stdexcept>
 #include <string>
@@ -32,7 +33,8 @@ struct BackwardVariant {
     options.deterministic = rest == "_deterministic";
     if (rest == "_dropout") options.forward.dropout = {.p = 0.1, .seed = 1};
     bool known = (base == "full" || base == "causal") && (rest.empty() || options.deterministic || rest == "_dropout");
-    if (rest.empty() && (base == "alibi" || base == "softcap")) {
+    if ((rest.empty() || options.deterministic) &&
+        (base == "alibi" || base == "softcap" || base == "bias" || base == "dbias")) {
       score = base;
       known = true;
     } else if (s.batch == 1 && s.query_length == s.kv_length &&
@@ -51,7 +53,7 @@ struct BackwardVariant {
     if (!known)
       throw std::invalid_argument(
           "--variant=" + name +
-          ": full, causal, and these with _deterministic or _dropout, alibi, softcap, and of as "
+          ": full, causal, and these with _deterministic or _dropout, alibi, softcap, bias, dbias, and of as "
           "many queries as keys window and its keys, or of one batch entry documents, packed or packed_deterministic");
   }
 };
@@ -70,7 +72,7 @@ Implementation run_variant(Exec const& exec, model::AttentionShape const& shape,
   BackwardOperands<Exec, T> const x(exec, shape);
   if (variant.packed) return backward_over_packed(exec, x, variant.options, variant.starts);
   if constexpr (std::is_same_v<T, bf16_t>) {
-    if (!variant.score.empty()) return backward_with_score(exec, x, variant.score);
+    if (!variant.score.empty()) return backward_with_score(exec, x, variant.options, variant.score);
     if (!variant.starts.empty()) return backward_over_documents(exec, x, variant.starts);
   }
   return backward_of(exec, x, variant.options);
@@ -120,11 +122,15 @@ struct AttentionBackward {
     bool const chosen = !session.arguments().sizes.empty();
     auto const sizes = session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published_attention_sizes({64, 128, 256}));
     std::vector<std::string> const further = chosen ? sizes : std::vector<std::string>{"Hq16Sq16384D128"};
-    for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16"}))
-      for (std::string const& variant : session.variants(default_variants(!chosen && !Session<Exec>::on_host)))
-        for (std::string const& size : variant == "full" || variant == "causal" ? sizes : further)
-          with_type<float, bf16_t, fp16_t>(
+    bool const all = !chosen && !Session<Exec>::on_host;
+    for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16", "e4m3"})) {
+      bool const narrow = type == "e4m3" || type == "e5m2";
+      auto const variants = narrow && all ? std::vector<std::string>{"causal"} : default_variants(all);
+      for (std::string const& variant : session.variants(variants))
+        for (std::string const& size : !narrow && (variant == "full" || variant == "causal") ? sizes : further)
+          with_type<float, bf16_t, fp16_t, e4m3_t, e5m2_t>(
               type, [&]<class T>() { session.add(backward_case<Exec, T>(session, type, variant, size)); });
+    }
   }
 };
 

@@ -18,15 +18,16 @@ struct AttentionBackwardOptions {
   /// The gradient of the sinks, (H): written when given.
   ViewRef<float, 1> d_sinks = {};
   /// The gradient of what score::additive_bias adds, written when given: (B or 1, H or 1, S_q or 1, S_k), 1 where one
-  /// element of the View serves all of them, over which it is then summed, always in one order. By the portable
-  /// kernels, behind the others.
+  /// element of the View serves all of them, over which it is then summed, always in one order: by the portable
+  /// kernels, behind the others. Where every score has its own, the Hopper pipeline stores it on the way.
   ViewRef<float, 4> d_bias = {};
   ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
   /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
   /// come. On a CPU they are the same in any case.
   bool deterministic = false;
   /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
-  /// Hopper pipeline and on a CPU O(S·d). Not to be touched before the gradients are there.
+  /// Hopper pipeline and on a CPU O(S·d), operands of 8 bits widened to bf16 among them. Not to be touched before the
+  /// gradients are there.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   AttentionAlgorithm algorithm = AttentionAlgorithm::automatic;
@@ -37,7 +38,7 @@ namespace detail {
 
 inline constexpr char const* backward_name = "tessera::attention_backward";
 
-/// Why the pipeline of bulk copies cannot form these gradients; nullptr when it can.
+/// Why the pipeline of bulk copies cannot form these gradients, operands of 8 bits widened; nullptr when it can.
 template <class Exec, class Compute, class Score, class Mask>
 char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
                                    [[maybe_unused]] AttentionBackwardProblem const& p) {
@@ -52,16 +53,21 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
     if (!BulkPipeline<Exec>::runs_on(exec)) return "the hopper pipeline needs a device of compute capability 9.0";
     if (own_functor<Score, Mask> && p.packed())
       return "the hopper pipeline takes packed sequences without a score or mask of the caller's own";
-    if (p.forward.scales.present()) return "the hopper pipeline forms no gradients with scales of heads";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
       return "there is nothing to multiply";
     if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
-      return "the hopper pipeline takes Q, K, V and dO of bf16 or of fp16";
+      return "the hopper pipeline takes Q, K, V and dO of 16 or of 8 bits";
     for (MatrixStack const* m : {&p.forward.q, &p.forward.k, &p.forward.v, &p.d_o, &p.dk, &p.dv}) {
       bool const written = m == &p.dk || m == &p.dv;  // of any type
-      if (!written && m->type != p.forward.q.type) return "the hopper pipeline takes Q, K, V and dO of one type";
+      if (!written && m->type != p.forward.q.type)
+        return "the hopper pipeline takes Q, K, V and dO of one type, those of 8 bits as bf16";
       if (m->col_stride != 1 || !bulk_copyable(*m))
         return "the hopper pipeline wants contiguous features, and pointers and strides in multiples of 16 bytes";
+    }
+    if (p.forward.scales.present()) {
+      if (own_functor<Score, Mask> || drops_weights<Score>)
+        return "the hopper pipeline takes scales of heads without dropout and a score or mask of the caller's own";
+      if (p.forward.q.type != Scalar::bf16) return "the hopper pipeline takes scales of heads of bf16 or of 8 bits";
     }
     if (attention_features(p.forward) > 128)  // stored straight from registers
       for (MatrixStack const* m : {&p.dq, &p.dk, &p.dv})
@@ -282,6 +288,13 @@ AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view,
 template <class Score, int D, bool Packed>
 inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
 
+/// The workspace behind operands that are widened.
+inline void* backward_room(AttentionBackwardProblem const& p, AttentionPlan const& plan,
+                           AttentionBackwardOptions const& options) {
+  bool const widens = plan.algorithm == AttentionAlgorithm::hopper;
+  return static_cast<char*>(options.workspace) + (widens ? widened_bytes(p) : 0);
+}
+
 template <class Score>
 bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
   bool can = false;
@@ -291,13 +304,33 @@ bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
   return !deterministic && can;
 }
 
+inline char const* backward_reason(bool asked, bool widened, bool portable_bias) {
+  if (widened && portable_bias)
+    return asked ? "asked for; 8-bit operands widened to bf16, d_bias by the portable kernel"
+                 : "the fastest that runs here; 8-bit operands widened to bf16, d_bias by the portable kernel";
+  if (widened)
+    return asked ? "asked for; 8-bit operands widened to bf16"
+                 : "the fastest that runs here; 8-bit operands widened to bf16";
+  if (portable_bias)
+    return asked ? "asked for; d_bias by the portable kernel"
+                 : "the fastest that runs here; d_bias by the portable kernel";
+  return asked ? "asked for" : "the fastest that runs here";
+}
+
+/// Whether the pipeline's kernel of all products has the gradient of the bias on the way.
+template <class Score>
+bool stores_bias_gradient(AttentionBackwardProblem const& p, bool deterministic) {
+  return !drops_weights<Score> && p.own_biases() && adds_queries<Score>(p, deterministic);
+}
+
 /// What runs, and the workspace it takes.
 template <class Exec, class Compute, class Score, class Mask>
 AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                             AttentionBackwardOptions const& options) {
   AttentionPlan plan;
   plan.concurrency = Machine<Exec>::concurrency(exec);
-  char const* const obstacle = bulk_backward_obstacle<Exec, Compute, Score, Mask>(exec, p);
+  char const* const obstacle =
+      bulk_backward_obstacle<Exec, Compute, Score, Mask>(exec, with_operands_widened(p, nullptr));
   auto const wanted = options.algorithm;
   bool const bulk =
       (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
@@ -308,11 +341,13 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     throw Error(ErrorCode::unsupported,
                 std::string(backward_name) + ": algorithm " + name(wanted) + " cannot run: " + refusal);
   plan.algorithm = bulk ? AttentionAlgorithm::hopper : AttentionAlgorithm::tiled;
-  plan.reason = refusal != nullptr                        ? refusal
-                : wanted != AttentionAlgorithm::automatic ? "asked for"
-                : has_bulk_pipeline<Exec> && !bulk        ? obstacle
-                : bulk && p.d_bias.data != nullptr        ? "the fastest that runs here; d_bias by the portable kernel"
-                                                          : "the fastest that runs here";
+  std::size_t const widened = bulk ? widened_bytes(p) : 0;
+  plan.reason =
+      refusal != nullptr ? refusal
+      : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk
+          ? obstacle
+          : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
+                            bulk && p.d_bias.data != nullptr && !stores_bias_gradient<Score>(p, options.deterministic));
   bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
@@ -321,7 +356,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                    [&](auto d) { sums = std::int64_t(d()) * backward_split<Exec, d()>(exec, p).parts; });
   BackwardWorkspace const w(p, sizeof(Compute), sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
-  plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : w.bytes();
+  plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : widened + w.bytes();
   auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
     plan.tile_queries = Atoms::BM;
     plan.tile_keys = Atoms::BN;
@@ -354,24 +389,50 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   return plan;
 }
 
-template <class Exec, class T, class Compute, class Score, class Mask>
-void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan, bool deterministic,
-                  void* workspace, Score const& score, Mask const& mask) {
+/// What the pipeline of bulk copies multiplies.
+template <class T>
+using BackwardFactor = std::conditional_t<sizeof(T) == 1, bf16_t, T>;
+
+/// By the pipeline of bulk copies, of operands of T.
+template <class Exec, class T, class Score, class Mask>
+void run_backward_pipeline(Exec const& exec, AttentionBackwardProblem const& p, bool deterministic, void* workspace,
+                           Score const& score, Mask const& mask) {
+  constexpr bool own = own_functor<Score, Mask>,
+                 takes_scales = !own && !drops_weights<Score> && std::is_same_v<T, bf16_t>;
   visit_features(attention_features(p.forward), [&](auto d) {
-    if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<T> &&
-                  (!own_functor<Score, Mask> || compiles_bulk_kernels))
-      if (plan.algorithm == AttentionAlgorithm::hopper) {
-        auto const run = [&](auto packed) {
-          if constexpr (can_add_queries<Score, d(), packed()>)
-            if (!deterministic) return run_backward_bulk<Exec, T, d(), packed()>(exec, p, workspace, score, mask);
-          run_backward_bulk_in_place<Exec, T, d(), packed()>(exec, p, workspace, score, mask);
-        };
-        if constexpr (!own_functor<Score, Mask>)
-          if (p.packed()) return run(std::true_type{});
-        return run(std::false_type{});
-      }
-    run_backward_tiles<Exec, Compute, d()>(exec, p, workspace, score, mask);
+    auto const run = [&]<bool Packed, BackwardVariant Variant>() {
+      if constexpr (can_add_queries<Score, d(), Packed>)
+        if (!deterministic) return run_backward_bulk<Exec, T, d(), Packed, Variant>(exec, p, workspace, score, mask);
+      run_backward_bulk_in_place<Exec, T, d(), Packed, Variant>(exec, p, workspace, score, mask);
+    };
+    auto const run_variant = [&]<bool Packed>() {
+      if constexpr (takes_scales)
+        if (p.forward.scales.present()) return run.template operator()<Packed, BackwardVariant::scaled>();
+      if constexpr (gives_bias_gradient<Score> && !drops_weights<Score> && can_add_queries<Score, d(), Packed>)
+        if (stores_bias_gradient<Score>(p, deterministic))
+          return run_backward_bulk<Exec, T, d(), Packed, BackwardVariant::bias>(exec, p, workspace, score, mask);
+      run.template operator()<Packed, BackwardVariant::plain>();
+    };
+    if constexpr (!own)
+      if (p.packed()) return run_variant.template operator()<true>();
+    run_variant.template operator()<false>();
   });
+}
+
+/// In a workspace that operands to be widened have the first part of.
+template <class Exec, class T, class Compute, class Score, class Mask>
+void run_backward(Exec const& exec, AttentionBackwardProblem const& p, AttentionPlan const& plan,
+                  AttentionBackwardOptions const& options, Score const& score, Mask const& mask) {
+  if constexpr (has_bulk_pipeline<Exec> && pipelines_attend<BackwardFactor<T>> &&
+                (!own_functor<Score, Mask> || compiles_bulk_kernels))
+    if (plan.algorithm == AttentionAlgorithm::hopper) {
+      widen_operands(exec, p, options.workspace);
+      return run_backward_pipeline<Exec, BackwardFactor<T>>(exec, with_operands_widened(p, options.workspace),
+                                                            options.deterministic, backward_room(p, plan, options),
+                                                            score, mask);
+    }
+  visit_features(attention_features(p.forward),
+                 [&](auto d) { run_backward_tiles<Exec, Compute, d()>(exec, p, options.workspace, score, mask); });
 }
 
 inline void check_backward_workspace(AttentionBackwardOptions const& options, AttentionPlan const& plan) {
@@ -455,15 +516,16 @@ void attention_backward(Exec const& exec, DQ const& dq, DK const& dk, DV const& 
     if (p.forward.q.inner == 0) return;
     if (p.forward.q.outer > 0) {
       detail::check_backward_workspace(options, plan);
-      detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options.deterministic,
-                                                                            options.workspace, to_run, mask);
+      detail::run_backward<Exec, typename Q::non_const_value_type, Compute>(exec, p, plan, options, to_run, mask);
     } else if (p.d_sinks != nullptr) {
       detail::run_sink_gradients<Exec, Compute>(exec, p, {p, sizeof(Compute), 0}, options.workspace);
     }
     if constexpr (detail::gives_bias_gradient<ToRun>)
-      if (p.d_bias.data != nullptr)
+      if (p.d_bias.data != nullptr && !(plan.algorithm == AttentionAlgorithm::hopper &&
+                                        detail::stores_bias_gradient<ToRun>(p, options.deterministic)))
         detail::visit_features(detail::attention_features(p.forward), [&](auto d) {
-          detail::run_bias_gradients<Exec, Compute, d()>(exec, p, options.workspace, to_run, mask);
+          detail::run_bias_gradients<Exec, Compute, d()>(exec, p, detail::backward_room(p, plan, options), to_run,
+                                                         mask);
         });
   });
 }

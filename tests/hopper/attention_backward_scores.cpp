@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "attention/backward.hpp"
+#include "attention/backward_scales.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -66,6 +66,17 @@ TEST_CASE("the hopper pipeline goes through capped scores") {
     capped.slope = [](double s, int, int, int, int) { return 1 - std::tanh(s / 0.5) * std::tanh(s / 0.5); };
     check_score(z, options, score::SoftCap{0.5}, capped);
   });
+}
+
+TEST_CASE("the hopper pipeline adds planes to scores of 8-bit operands") {
+  AttentionShape const z{2, 4, 2, 150, 203, 64, 64};
+  ViewOf<Exec, float*> const slopes("slopes", z.heads);
+  std::vector<float> const of_heads = {0.5f, 0.25f, 0.125f, 0.0625f};
+  fill(slopes, of_heads);
+  AttentionRules linear;
+  linear.score = [&](double s, int, int h, int i, int j) { return s + double(of_heads[std::size_t(h)]) * (j - i); };
+  check_scaled<Exec, e4m3_t, bf16_t>(z, hopper_backward(true), score::alibi(slopes), linear,
+                                     {.scaled = false, .of_weights = 2 * unit_roundoff<bf16_t>()});
 }
 
 TEST_CASE("the hopper pipeline asks a score about pairs that there are alone") {

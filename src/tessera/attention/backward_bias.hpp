@@ -6,12 +6,59 @@
 #include <tessera/atoms.hpp>
 #include <tessera/attention/backward_scores.hpp>
 #include <tessera/attention/backward_shape.hpp>
+#include <tessera/launch.hpp>
 
 namespace tessera::detail {
 
 /// The score adds elements of a View, which may have gradients.
 template <class Score>
 inline constexpr bool gives_bias_gradient = !std::is_void_v<score_element<own_score<Score>>>;
+
+/// 0 in a gradient of scores, an element for each, where a pass over the keys in tiles of these sizes visits no tile. A
+/// team has a tile.
+template <class Exec, class Sizes, class Mask>
+struct ClearUnseenScores {
+  static constexpr int threads = 256, BM = Sizes::BM, BN = Sizes::BN;
+  MatrixStack gradient;  // of fp32
+  BackwardShape<float> shape;
+
+  KOKKOS_FUNCTION std::int64_t query_tiles() const { return (gradient.rows + BM - 1) / BM; }
+  KOKKOS_FUNCTION std::int64_t key_tiles() const { return (gradient.cols + BN - 1) / BN; }
+  std::int64_t teams() const { return gradient.outer * gradient.inner * query_tiles() * key_tiles(); }
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    std::int64_t batch = team.league_rank();
+    std::int64_t const key = take_remainder(batch, key_tiles()) * BN, query = take_remainder(batch, query_tiles()) * BM,
+                       head = take_remainder(batch, gradient.inner);
+    if (visits(static_cast<int>(batch), static_cast<int>(query), static_cast<int>(key))) return;
+    float* const first =
+        static_cast<float*>(const_cast<void*>(gradient.data)) + gradient.offset(Plane{batch, head}, query, key);
+    for (int e = thread_of<Exec>(team); e < BM * BN; e += Machine<Exec>::threads(threads)) {
+      int const r = e / BN, c = e % BN;
+      if (query + r < gradient.rows && key + c < gradient.cols)
+        first[r * gradient.row_stride + c * gradient.col_stride] = 0;
+    }
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION bool visits(int batch, int query, int key) const {
+    if constexpr (BoundsQueries<Mask>) return false;  // as the mask says: all are cleared
+    BackwardSequence<false> const sequence{batch};
+    int const counted = shape.counted_keys(sequence);
+    if (key >= counted) return false;
+    BackwardSight const sight = shape.sight_of(sequence, counted);
+    int const begin = sight.first_query(key), end = sight.query_end(key + BN);
+    return begin < end && query >= begin / BM * BM && query < end;
+  }
+};
+
+template <class Sizes, class Exec, class Mask>
+void clear_unseen_scores(Exec const& exec, AttentionBackwardProblem const& p) {
+  AttentionProblem const& f = p.forward;
+  if (!f.causal && !f.windowed() && f.key_lengths == nullptr && !BoundsQueries<Mask>) return;
+  using Kernel = ClearUnseenScores<Exec, Sizes, Mask>;
+  Kernel const kernel{p.d_bias, BackwardShape<float>(f)};
+  launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
+}
 
 /// The gradient of a matrix that is added to scores is dS itself, summed over what an element is added to. A tile is BN
 /// keys and BM queries of one plane of that matrix, or, where one row serves all queries, BN keys; its steps go over

@@ -37,6 +37,25 @@ struct StagedNumbers<T, 0> {
   static constexpr int bytes = 0;
 };
 
+/// The gradient of what is added to scores where each has an element of its own, keys side by side.
+struct ScoreGradients {
+  float* data;
+  std::int64_t outer_stride, inner_stride;
+  int row_stride;
+
+  explicit ScoreGradients(MatrixStack const& m)
+      : data(static_cast<float*>(const_cast<void*>(m.data))),
+        outer_stride(m.outer_stride),
+        inner_stride(m.inner_stride),
+        row_stride(static_cast<int>(m.row_stride)) {}
+  KOKKOS_FORCEINLINE_FUNCTION float* at(Plane plane, int query, int key) const {
+    return data + plane.outer * outer_stride + plane.inner * inner_stride + std::int64_t(query) * row_stride + key;
+  }
+};
+struct NoScoreGradients {
+  explicit NoScoreGradients(MatrixStack const&) {}
+};
+
 /// dK and dV: a tile is BN keys of one head of K and V, its steps go over the queries that see them, BM at a time, of
 /// one head that shares them after the other. Everything is transposed, so that sums over queries stay where they are.
 /// With Atoms::adds, dQ as well, whose sums over keys are formed in memory: where they are formed in place, by teams
@@ -54,6 +73,9 @@ struct AttentionKeyGradients {
   using Compute = typename Atoms::Compute;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
   static constexpr bool scaled = requires { requires Atoms::scales_heads; };
+  static constexpr bool tabled = requires { requires Atoms::factors_in_memory; };
+  static_assert(!tabled || (scaled && !by_pairs && !Functors::changes && !Functors::drops));
+  static constexpr bool stores_scores = requires { requires Atoms::stores_scores; };
 
   struct Tile : BackwardSequence<Packed>, TilePart<in_place> {
     int head;               // of K and V
@@ -97,6 +119,7 @@ struct AttentionKeyGradients {
   Functors functors;
   Compute kept_factor;  // that dropout keeps weights with
   BackwardSplit split;  // where sums are formed in place
+  [[no_unique_address]] std::conditional_t<stores_scores, ScoreGradients, NoScoreGradients> d_scores;
 
   AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
                         Score const& score = {}, Mask const& mask = {}, BackwardSplit const& keys_split = {1, BN})
@@ -111,7 +134,8 @@ struct AttentionKeyGradients {
         shape(p.forward),
         functors(score, mask, p.forward.dropout),
         kept_factor(static_cast<Compute>(p.forward.dropout.factor)),
-        split(keys_split) {}
+        split(keys_split),
+        d_scores(p.d_bias) {}
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
   KOKKOS_FORCEINLINE_FUNCTION int tile_keys() const {
@@ -263,6 +287,9 @@ struct AttentionKeyGradients {
     bool const more = s.query + BM < (t.first + t.a_head) * BM;
     return {s.keys, {s.plane.outer, s.plane.inner + (more ? 0 : 1)}, more ? s.query + BM : t.first * BM};
   }
+  KOKKOS_FORCEINLINE_FUNCTION HeadFactors<Compute> factors_of(Step const& step) const {
+    return rows.factors[static_cast<int>(step.plane.outer) * shape.heads + static_cast<int>(step.plane.inner)];
+  }
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, Step const& step) const {
     return !shape.sight_of(t, t.keys).all_see(step.query, step.query + BM, t.key, t.key + tile_keys());
   }
@@ -283,13 +310,17 @@ struct AttentionKeyGradients {
     step.to = &os.acquire();
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
     bool const asks = asks_mask(t, step);
+    Compute exponent_factor = 0;
+    if constexpr (tabled) exponent_factor = factors_of(step).exponent;
     math.template wait_for<of_keys ? 1 : 0>(work.s);
     Compute const(&all_lse)[BM] = numbers(t, *step.from, rows.lse, step);
     if constexpr (by_pairs) {
       weigh_pairs(math, t, step, all_lse, asks, work);
     } else {
       auto const& lse = math.columns(all_lse);
-      Compute factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
+      Compute factor = exponent_factor;
+      if constexpr (!tabled)
+        factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
       if constexpr (Functors::changes) {
         auto const plane = head_weights(step).of_head.plane(step.query, t.key);
         add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, static_cast<int>(step.plane.inner)),
@@ -332,12 +363,17 @@ struct AttentionKeyGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
     Compute const(&all_delta)[BM] = numbers(t, *step.to, rows.delta, step);
-    if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head);
+    if constexpr (scaled && !tabled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head);
     if constexpr (by_pairs || Functors::drops) {
       auto const weights = head_weights(step);
       math.for_each_of_two(
           work.dp, work.s, all_delta, work.kept,
           [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
+    } else if constexpr (tabled) {
+      HeadFactors<Compute> const by = factors_of(step);
+      math.for_each_of_two(work.dp, work.s, math.columns(all_delta), [by](Compute& x, Compute weight, Compute delta) {
+        x = weight * (x * by.arrived - delta * by.query);
+      });
     } else if constexpr (requires { math.differences_times(work.dp, work.s, all_delta); }) {
       math.differences_times(work.dp, work.s, all_delta);
     } else {
@@ -346,8 +382,9 @@ struct AttentionKeyGradients {
     }
     if (hides(t, step))  // of keys that do not count anything may have come
       hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.dp);
-    if constexpr (scaled && !in_place)  // of Q, which dS is multiplied by
+    if constexpr (scaled && !tabled && !in_place)  // of Q, which dS is multiplied by
       scale_by_head(math, work.dp, shape.scales.q, t.batch, static_cast<int>(step.plane.inner));
+    if constexpr (stores_scores) store_scores(math, t, step, work.dp);
     math.round(work.dp, work.ds);
   }
   /// dS that dQ has been formed of times the scale of Q, which it is multiplied by next.
@@ -362,6 +399,15 @@ struct AttentionKeyGradients {
   KOKKOS_FORCEINLINE_FUNCTION Compute* sums_of(Tile const& t, Step const& step) const {
     std::int64_t const part_rows = std::int64_t(shape.batches) * shape.heads * rows.rows;
     return dq + (t.part * part_rows + shape.at(rows, t, step.plane.inner, step.query)) * D;
+  }
+  /// dS as the gradient of what is added to scores: eight keys side by side of each query, whole sectors of memory.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void store_scores(Math& math, Tile const& t, Step const& step, Scores& x) const {
+    float* const to = d_scores.at(step.plane, step.query, t.key);
+    int const keys = shape.keys - t.key, queries = shape.queries - step.query, stride = d_scores.row_stride;
+    math.for_each(x, [=](Compute& e, int r, int c) TESSERA_INLINE_LAMBDA {
+      if (r < keys && c < queries) to[std::int64_t(c) * stride + r] = e;
+    });
   }
   /// All products but the `Pending` newest are done.
   template <int Pending, class Math, class SQ, class SO>

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_BACKWARD_PROBLEM_HPP
 #define TESSERA_ATTENTION_BACKWARD_PROBLEM_HPP
 
+#include <climits>
 #include <tessera/attention/problem.hpp>
 
 namespace tessera::detail {
@@ -18,8 +19,14 @@ struct AttentionBackwardProblem {
   std::int64_t d_sinks_stride = 0;
 
   bool packed() const { return forward.packed.count > 0; }
+  /// Every score has an element of d_bias of its own, those of a query side by side.
+  bool own_biases() const {
+    return d_bias.data != nullptr && d_bias.outer == forward.q.outer && d_bias.inner == forward.q.inner &&
+           d_bias.rows == forward.q.rows && d_bias.col_stride == 1 && d_bias.row_stride <= INT_MAX;
+  }
   /// Batch entries; packed sequences lie in one.
   std::int64_t entries() const { return packed() ? 1 : forward.q.outer; }
+  std::int64_t sequences() const { return packed() ? forward.packed.count : forward.q.outer; }
   std::int64_t query_planes() const { return entries() * forward.q.inner; }
   std::int64_t key_planes() const { return entries() * forward.k.inner; }
 };
@@ -35,6 +42,14 @@ inline MatrixStack by_ends(MatrixStack m) {
   return m;
 }
 
+/// The matrix that such planes are of.
+inline MatrixStack by_rows(MatrixStack m) {
+  m.data = static_cast<char const*>(m.data) + m.rows * m.row_stride * static_cast<std::int64_t>(size_of(m.type));
+  m.outer = 1;
+  m.outer_stride = 0;
+  return m;
+}
+
 /// With packed sequences as ends of planes.
 inline AttentionBackwardProblem with_sequences_by_ends(AttentionBackwardProblem p) {
   if (!p.packed()) return p;
@@ -47,6 +62,8 @@ inline AttentionBackwardProblem with_sequences_by_ends(AttentionBackwardProblem 
 struct SameRows {
   explicit SameRows(AttentionProblem const&) {}
   KOKKOS_FORCEINLINE_FUNCTION void find(Plane&, std::int64_t&) const {}
+  /// The batch entry, or the sequence.
+  KOKKOS_FORCEINLINE_FUNCTION int entry(Plane plane, std::int64_t) const { return static_cast<int>(plane.outer); }
 };
 /// The same of packed sequences: another row, or, where none is in its place, one behind their last.
 struct BackwardRowPlaces {
@@ -60,9 +77,13 @@ struct BackwardRowPlaces {
   std::int64_t rows(std::int64_t of_plane) const {
     return (count > 0 ? queries.tiles(count, tile_rows) : (of_plane + tile_rows - 1) / tile_rows) * tile_rows;
   }
+  KOKKOS_FORCEINLINE_FUNCTION int entry(Plane plane, std::int64_t row) const {
+    return count == 0 ? static_cast<int>(plane.outer)
+                      : queries.of_tile(static_cast<int>(row / tile_rows), tile_rows, count);
+  }
   KOKKOS_FORCEINLINE_FUNCTION void find(Plane& plane, std::int64_t& row) const {
     if (count == 0) return;
-    int const sequence = queries.of_tile(static_cast<int>(row / tile_rows), tile_rows, count);
+    int const sequence = entry(plane, row);
     std::int64_t const own = row - std::int64_t(queries.first_tile(sequence, tile_rows)) * tile_rows;
     int const end = queries(sequence + 1), length = end - queries(sequence);
     plane.outer = end;
@@ -77,6 +98,7 @@ struct BackwardRows {
   Compute* delta;     // rows of dO times rows of O, minus what arrives through LSE
   std::int64_t rows;  // a plane has
   int heads;
+  HeadFactors<Compute>* factors;  // of each head of a batch entry, or of a sequence; none where heads have no scales
 
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t at(Plane plane, std::int64_t row) const {
     return (plane.outer * heads + plane.inner) * rows + row;

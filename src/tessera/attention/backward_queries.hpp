@@ -119,6 +119,9 @@ struct AttentionQueryGradients {
     if (t.steps > 0) {
       auto const& own = qs.acquire();
       std::int64_t const first = shape.at(rows, t, t.head, t.query);
+      if constexpr (scaled)
+        work.factors = {shape.template exponent_scale_of<true>(t.batch, t.head),
+                        shape.scales.v(t.batch, t.head / shape.heads_per_kv)};
       math.each_row(work.lse, [&](Compute& x, int r) { x = rows.lse[first + r]; });
       math.each_row(work.delta, [&](Compute& x, int r) { x = rows.delta[first + r]; });
       KeyStage const* now = nullptr;
@@ -149,12 +152,18 @@ struct AttentionQueryGradients {
   }
 
  private:
+  /// What a head's scales make of products: of Q and K exponents of 2, of dO and V what arrives for weights.
+  struct ProductFactors {
+    Compute exponent = 0, arrived = 0;
+  };
+  struct NoFactors {};
   struct Work {
     Scores s, dp;  // products, then weights; what arrives for weights, then for scores
     Gradients dq;
     Weights ds;
     Kept kept;
     RowValues lse, delta;
+    [[no_unique_address]] std::conditional_t<scaled, ProductFactors, NoFactors> factors;
 
     template <class Math>
     KOKKOS_FORCEINLINE_FUNCTION explicit Work(Math& math)
@@ -179,7 +188,8 @@ struct AttentionQueryGradients {
     if constexpr (by_pairs) {
       weigh_pairs(math, t, j, asks, work);
     } else {
-      Compute factor = shape.template exponent_scale_of<scaled>(t.batch, t.head);
+      Compute factor = shape.exponent_scale;
+      if constexpr (scaled) factor = work.factors.exponent;
       if constexpr (Functors::changes) {
         add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, t.head),
                       head_weights(t).of_head.plane(t.query, key(t, j)));
@@ -225,12 +235,17 @@ struct AttentionQueryGradients {
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void multiply(Math& math, Tile const& t, int j, KeyStage const& keys, Work& work) const {
     int const key = this->key(t, j);
-    if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head / shape.heads_per_kv);
     if constexpr (by_pairs || Functors::drops) {
+      if constexpr (scaled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head / shape.heads_per_kv);
       auto const weights = head_weights(t);
       math.for_each_of_two(
           work.dp, work.s, work.delta, work.kept,
           [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
+    } else if constexpr (scaled) {
+      Compute const arrived = work.factors.arrived;
+      math.for_each_of_two(work.dp, work.s, work.delta, [arrived](Compute& x, Compute weight, Compute delta) {
+        x = weight * (x * arrived - delta);
+      });
     } else {
       math.for_each_of_two(work.dp, work.s, work.delta,
                            [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });

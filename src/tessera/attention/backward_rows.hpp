@@ -129,14 +129,19 @@ struct FinishBackward {
   float const* sums;
   std::int64_t planes, tiles;  // a plane has
   float scale;
-  bool packed;  // eight neighbours of a row may be stored at once
+  HeadFactors<float> const* factors;  // of each head, of a batch entry or sequence; none: scale
+  bool packed;                        // eight neighbours of a row may be stored at once
 
   std::int64_t teams() const { return planes * tiles * teams_a_tile; }
+  KOKKOS_FORCEINLINE_FUNCTION float factor(Plane plane, std::int64_t row) const {
+    return factors == nullptr ? scale : factors[places.entry(plane, row) * dq.inner + plane.inner].result;
+  }
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     std::int64_t const tile = team.league_rank() / teams_a_tile;
     std::int64_t batch = tile / tiles, first = (tile - batch * tiles) * 64;
     std::int64_t const head = take_remainder(batch, dq.inner);
     Plane plane{batch, head};
+    float const factor = this->factor(plane, first);
     places.find(plane, first);
     int const part = team.league_rank() % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8,
               pair = part / packs, row = pair / 8 * 16 + pair % 8;
@@ -150,7 +155,7 @@ struct FinishBackward {
       for (int half = 0; half < 2 && first + row + half * 8 < dq.rows; ++half) {
         T* const line = to + dq.offset(plane, first + row + half * 8, col);
         Pack<T, 8> y;
-        unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * scale); });
+        unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * factor); });
         if (packed)
           store_pack<8>(line, y);
         else

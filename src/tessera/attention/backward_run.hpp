@@ -11,6 +11,7 @@
 #include <tessera/attention/backward_rows.hpp>
 #include <tessera/attention/backward_sinks.hpp>
 #include <tessera/attention/backward_sums.hpp>
+#include <tessera/attention/backward_widened.hpp>
 #include <tessera/attention/plan.hpp>
 #include <tessera/compiled_spaces.hpp>
 
@@ -44,9 +45,9 @@ BackwardSplit backward_split(Exec const& exec, AttentionBackwardProblem const& p
 }
 
 /// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
-/// query, and where sinks have gradients parts of those.
+/// query, where sinks have gradients parts of those, and HeadFactors where heads have scales.
 struct BackwardWorkspace {
-  std::int64_t rows, planes, sum_cols, sink_parts;
+  std::int64_t rows, planes, sum_cols, sink_parts, scaled_heads;
   std::size_t element;
 
   BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query)
@@ -54,20 +55,25 @@ struct BackwardWorkspace {
         planes(p.query_planes()),
         sum_cols(sums_a_query),
         sink_parts(p.d_sinks != nullptr ? planes * rows / BackwardRowPlaces::tile_rows : 0),
+        scaled_heads(p.forward.scales.present() ? p.sequences() * p.forward.q.inner : 0),
         element(element_bytes) {}
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(planes * rows) * element; }
   std::size_t sink_offset() const {
     return 2 * row_bytes() + static_cast<std::size_t>(planes * rows * sum_cols) * sizeof(float);
   }
-  std::size_t bytes() const { return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16; }
+  std::size_t factor_offset() const {
+    return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16;
+  }
+  std::size_t bytes() const { return factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element; }
   float* sums_in(void* workspace) const {
     return sum_cols > 0 ? reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * row_bytes()) : nullptr;
   }
   template <class Compute>
   BackwardRows<Compute> rows_in(void* workspace, MatrixStack const& q) const {
     auto* const first = static_cast<Compute*>(workspace);
-    return {first, first + planes * rows, rows, static_cast<int>(q.inner)};
+    auto* const factors = reinterpret_cast<HeadFactors<Compute>*>(static_cast<char*>(workspace) + factor_offset());
+    return {first, first + planes * rows, rows, static_cast<int>(q.inner), scaled_heads > 0 ? factors : nullptr};
   }
 };
 
@@ -125,12 +131,39 @@ void run_sink_gradients(Exec const& exec, AttentionBackwardProblem const& p, Bac
   launch<Walk::threads>(label, exec, sum.walk.teams(), 0, sum);
 }
 
+/// HeadFactors of each head of a batch entry or sequence.
+template <class Compute>
+struct FindHeadFactors {
+  HeadScales scales;
+  int heads, heads_per_kv;
+  Compute scale;
+  HeadFactors<Compute>* to;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    int const batch = static_cast<int>(i / heads), head = static_cast<int>(i - std::int64_t(batch) * heads);
+    to[i] = HeadFactors<Compute>::of(scales, batch, head, heads_per_kv, scale);
+  }
+};
+
 /// What the products need of each query.
 template <class Exec, class Compute>
 void prepare_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
                       void* workspace) {
   prepare_backward_rows<Exec, Compute>(exec, p, w, workspace);
   if (p.d_sinks != nullptr) run_sink_gradients<Exec, Compute>(exec, p, w, workspace);
+}
+
+/// And of each head, for kernels that find it in memory.
+template <class Exec, BackwardVariant Variant>
+void prepare_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                           void* workspace) {
+  prepare_backward<Exec, float>(exec, p, w, workspace);
+  if constexpr (Variant == BackwardVariant::scaled) {
+    auto const rows = w.rows_in<float>(workspace, p.forward.q);
+    FindHeadFactors<float> const find{p.forward.scales, rows.heads, p.forward.heads_per_kv,
+                                      static_cast<float>(p.forward.scale), rows.factors};
+    for_each_index("tessera::attention_backward scales", exec, w.scaled_heads, find);
+  }
 }
 
 /// dQ from the sums in the workspace.
@@ -143,8 +176,14 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
                       fits(m.outer, m.outer_stride);
   using Places = std::conditional_t<Packed, BackwardRowPlaces, SameRows>;
   using Kernel = FinishBackward<KernelSpace<Exec>, Order, D, Places>;
-  Kernel const kernel{
-      m, Places(p.forward), w.sums_in(workspace), w.planes, w.rows / 64, static_cast<float>(p.forward.scale), packed};
+  Kernel const kernel{m,
+                      Places(p.forward),
+                      w.sums_in(workspace),
+                      w.planes,
+                      w.rows / 64,
+                      static_cast<float>(p.forward.scale),
+                      w.rows_in<float>(workspace, p.forward.q).factors,
+                      packed};
   launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
 }
 
@@ -197,15 +236,19 @@ void run_bias_gradients(Exec const& exec, AttentionBackwardProblem const& p, voi
   }
 }
 
+template <class Exec, class T, class Sizes, BackwardVariant Variant>
+using BackwardBulkAtoms = BulkAtoms<Exec, T, BackwardVariantBulk<Sizes, Variant>>;
+
 /// All products in one kernel of the warp-specialised pipeline, dQ added up in memory. For packed sequences one of its
-/// own: others have less to be found and kept.
-template <class Exec, class T, int D, bool Packed, class Score, class Mask>
+/// own, for scales of heads and for gradients of a bias: others have less to be found and kept.
+template <class Exec, class T, int D, bool Packed, BackwardVariant Variant, class Score, class Mask>
 void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                        Mask const& mask) {
-  using Atoms = BulkAtoms<Exec, T, BackwardBulk<D>>;
+  using Atoms = BackwardBulkAtoms<Exec, T, BackwardBulk<D>, Variant>;
   static_assert(Atoms::BM == 64);  // as many rows have the tiles of finish_backward()
   BackwardWorkspace const w(p, sizeof(float), D);
-  prepare_backward<Exec, float>(exec, p, w, workspace);
+  prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
+  if constexpr (Variant == BackwardVariant::bias) clear_unseen_scores<Atoms, Exec, Mask>(exec, p);
   using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
   run_tiles<Atoms>("tessera::attention_backward", exec,
                    Kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask));
@@ -213,23 +256,23 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
 }
 
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
-template <class Exec, class T, int D, bool Packed, class Score, class Mask>
+template <class Exec, class T, int D, bool Packed, BackwardVariant Variant, class Score, class Mask>
 void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                 Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
   BackwardWorkspace const w(p, sizeof(float), 0);
-  prepare_backward<Exec, float>(exec, p, w, workspace);
+  prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
     run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
   };
   if constexpr (D > 128) {
-    pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideValuesBulk>>{});
-    pass(std::type_identity<BulkAtoms<Exec, T, BackwardWideKeysBulk>>{});
+    pass(std::type_identity<BackwardBulkAtoms<Exec, T, BackwardWideValuesBulk, Variant>>{});
+    pass(std::type_identity<BackwardBulkAtoms<Exec, T, BackwardWideKeysBulk, Variant>>{});
   } else {
-    pass(std::type_identity<BulkAtoms<Exec, T, BackwardKeysBulk<D>>>{});
+    pass(std::type_identity<BackwardBulkAtoms<Exec, T, BackwardKeysBulk<D>, Variant>>{});
   }
-  using QueryAtoms = BulkAtoms<Exec, T, BackwardQueriesBulk<D>>;
+  using QueryAtoms = BackwardBulkAtoms<Exec, T, BackwardQueriesBulk<D>, Variant>;
   run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
@@ -259,30 +302,34 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
   TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, double)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
 
-#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, PACKED, SCORE)                                           \
-  EXTERN template void NAME<EXEC, T, D, PACKED>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
-                                                mask::All const&);
-#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, PACKED, SCORE)                 \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, PACKED, SCORE) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, PACKED, SCORE)
-#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, PACKED, SCORE)                  \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, PACKED, SCORE)  \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, PACKED, SCORE) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, PACKED, SCORE)
+#define TESSERA_BACKWARD_BULK_D(EXTERN, NAME, EXEC, T, D, PACKED, VARIANT, SCORE) \
+  EXTERN template void NAME<EXEC, T, D, PACKED, BackwardVariant::VARIANT>(        \
+      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&);
+#define TESSERA_BACKWARD_BULK_ALL_D(EXTERN, EXEC, T, PACKED, VARIANT, SCORE)              \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 64, PACKED, VARIANT, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, T, 128, PACKED, VARIANT, SCORE)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_ALL_D(EXTERN, EXEC, T, PACKED, VARIANT, SCORE)               \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 64, PACKED, VARIANT, SCORE)  \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 128, PACKED, VARIANT, SCORE) \
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk_in_place, EXEC, T, 256, PACKED, VARIANT, SCORE)
+#define TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, T, PACKED, SCORE) \
+  TESSERA_BACKWARD_BULK_ALL_D(EXTERN, EXEC, T, PACKED, plain, SCORE)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, T, PACKED, SCORE) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_ALL_D(EXTERN, EXEC, T, PACKED, plain, SCORE)
 #define TESSERA_BACKWARD_BULK_BF16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, false, score::Identity)
 #define TESSERA_BACKWARD_BULK_BF16_PACKED(EXTERN, EXEC) \
   TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_BF16_DROPOUT(EXTERN, EXEC) \
   TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, bf16_t, false, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_BULK_BF16_DROPOUT_PACKED(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, bf16_t, 64, true, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, bf16_t, 64, true, plain, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_BULK_FP16(EXTERN, EXEC) TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, false, score::Identity)
 #define TESSERA_BACKWARD_BULK_FP16_PACKED(EXTERN, EXEC) \
   TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, true, score::Identity)
 #define TESSERA_BACKWARD_BULK_FP16_DROPOUT(EXTERN, EXEC) \
   TESSERA_BACKWARD_BULK_OF(EXTERN, EXEC, fp16_t, false, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_BULK_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
-  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, fp16_t, 64, true, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_BULK_D(EXTERN, run_backward_bulk, EXEC, fp16_t, 64, true, plain, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_BF16(EXTERN, EXEC) \
   TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, bf16_t, false, score::Identity)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_BF16_PACKED(EXTERN, EXEC) \
@@ -299,6 +346,21 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_ROWS, extern)
   TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, false, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
   TESSERA_BACKWARD_BULK_IN_PLACE_OF(EXTERN, EXEC, fp16_t, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_BULK_SCALED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_ALL_D(EXTERN, EXEC, bf16_t, false, scaled, score::Identity)
+#define TESSERA_BACKWARD_BULK_SCALED_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_ALL_D(EXTERN, EXEC, bf16_t, true, scaled, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_SCALED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_ALL_D(EXTERN, EXEC, bf16_t, false, scaled, score::Identity)
+#define TESSERA_BACKWARD_BULK_IN_PLACE_SCALED_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_BULK_IN_PLACE_ALL_D(EXTERN, EXEC, bf16_t, true, scaled, score::Identity)
+#define TESSERA_BACKWARD_WIDEN(EXTERN, EXEC) \
+  EXTERN template void widen_operands(EXEC const&, AttentionBackwardProblem const&, void*);
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_WIDEN, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_SCALED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_SCALED_PACKED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_SCALED, extern)
+TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_IN_PLACE_SCALED_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_PACKED, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_BACKWARD_BULK_BF16_DROPOUT, extern)

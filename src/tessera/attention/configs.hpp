@@ -4,6 +4,7 @@
 #define TESSERA_ATTENTION_CONFIGS_HPP
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/atoms.hpp>
 
@@ -174,7 +175,7 @@ struct BackwardTiled {
   static constexpr int depth = 1, output_depth = 1, value_depth = 1;
   static constexpr int thread_rows = Host ? 1 : 8, thread_cols = Host ? 1 : 32;
   static constexpr bool adds = false, keys_alone = false, values_alone = false, rows_in_memory = false;
-  static constexpr bool scales_heads = true;  // elsewhere a tile has no register for its own
+  static constexpr bool scales_heads = true;
 };
 
 /// The same on a CPU with dQ added up in memory: what is packed of Q and dO serves eight panels of 32 keys, and what is
@@ -208,6 +209,22 @@ struct BackwardBulk : BackwardKeysBulk<Features> {
   static constexpr int store_boxes = 4;
   static constexpr bool adds = true, staged_adds = Features > 64;
 };
+/// With scales of heads: beside what else is kept there are no registers to find their products with.
+template <class Sizes>
+struct BackwardScaledBulk : Sizes {
+  static constexpr bool scales_heads = true, factors_in_memory = true;
+};
+/// Storing the gradient of what is added to scores.
+template <class Sizes>
+struct BackwardBiasBulk : Sizes {
+  static constexpr bool stores_scores = true;
+};
+/// Kernels beside those that nothing else is asked of.
+enum class BackwardVariant { plain, scaled, bias };
+template <class Sizes, BackwardVariant Variant>
+using BackwardVariantBulk =
+    std::conditional_t<Variant == BackwardVariant::scaled, BackwardScaledBulk<Sizes>,
+                       std::conditional_t<Variant == BackwardVariant::bias, BackwardBiasBulk<Sizes>, Sizes>>;
 /// Of d 256, dK and dV have 128 registers each: a kernel for either. K and V, two stages of Q and one of dO leave no
 /// scratch for LSE and delta.
 struct BackwardWideValuesBulk : BackwardKeysBulk<256> {
