@@ -10,39 +10,17 @@
 #include <tessera/limits.hpp>
 #include <tessera/stochastic.hpp>
 
-#include "support/support.hpp"
+#include "quantize/operands.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
 
 namespace {
 
-constexpr Granularity granularities[] = {Granularity::per_tensor, Granularity::per_row, Granularity::tile_1x128,
-                                         Granularity::tile_128x128};
-
-template <class Q>
-constexpr float largest = static_cast<float>(limits<Q>::max);
-template <>
-constexpr float largest<std::int8_t> = 127;
-
 struct How {
   Granularity granularity = Granularity::per_tensor;
   bool given = false, transposed = false, stochastic = false;
   std::uint64_t seed = 0, offset = 0;
-};
-
-/// Which scale of a vector of them an element has.
-struct Groups {
-  std::size_t row_tile, column_tile, rows, columns;  // tiles' extents, and how many there are
-
-  Groups(Granularity granularity, std::size_t m, std::size_t n) {
-    row_tile = granularity == Granularity::per_tensor ? m : granularity == Granularity::tile_128x128 ? 128 : 1;
-    column_tile = granularity == Granularity::per_tensor || granularity == Granularity::per_row ? n : 128;
-    auto const tiles = [](std::size_t extent, std::size_t tile) { return tile == 0 ? 1 : (extent + tile - 1) / tile; };
-    rows = tiles(m, row_tile);
-    columns = tiles(n, column_tile);
-  }
-  std::size_t operator()(std::size_t i, std::size_t j) const { return i / row_tile * columns + j / column_tile; }
 };
 
 template <class Q>
@@ -116,18 +94,6 @@ struct Expected {
   }
 };
 
-template <class T>
-int different(std::vector<T> const& a, std::vector<T> const& b) {
-  int count = a.size() != b.size();
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if constexpr (std::is_floating_point_v<T>)  // any NaN for a NaN
-      count += std::memcmp(&a[i], &b[i], sizeof(T)) != 0 && !(a[i] != a[i] && b[i] != b[i]);
-    else
-      count += std::memcmp(&a[i], &b[i], sizeof(T)) != 0;
-  }
-  return count;
-}
-
 template <class Options>
 void set(Options& options, How const& how) {
   options.granularity = how.granularity;
@@ -152,17 +118,6 @@ void with_options(How const& how, Transposed const& transposed, ViewOf<Exec, flo
         .amax = amax, .transposed = transposed, .transposed_scales = transposed_scales, .saturated = saturated});
   else
     run(QuantizeOptions{.amax = amax, .transposed = transposed, .saturated = saturated});
-}
-
-/// f(Views of the scales) of the rank that the granularity wants.
-template <class Exec, class F>
-void with_scales(Granularity granularity, Groups const& groups, F const& f) {
-  if (granularity == Granularity::per_tensor)
-    f(ViewOf<Exec, float>("scales"));
-  else if (granularity == Granularity::per_row)
-    f(ViewOf<Exec, float*>("scales", groups.rows));
-  else
-    f(ViewOf<Exec, float**, Kokkos::LayoutLeft>("scales", groups.rows, groups.columns));
 }
 
 template <class T>
@@ -394,23 +349,11 @@ TEST_CASE_TEMPLATE_DEFINE("quantize rounds stochastically without bias", Exec, b
   ViewOf<Exec, e4m3_t**> const out("out", m, n);
   ViewOf<Exec, float> const scale("scale");
   fill(in, x);
-  // As for mx_quantize: six standard deviations of the mean of `draws` roundings, each off by half a step at most in
-  // root mean square. A step is an eighth of the number, or the smallest one of e4m3 times the scale, 2^-7 at most.
-  constexpr int draws = 400;
-  std::vector<double> sum(m * n, 0.0);
-  for (int k = 0; k < draws; ++k) {
-    quantize(Exec{}, out, scale, in, {.stochastic = true, .seed = 9, .offset = static_cast<std::uint64_t>(k)});
+  check_unbiased(x, [&](std::uint64_t offset) {
+    quantize(Exec{}, out, scale, in, {.stochastic = true, .seed = 9, .offset = offset});
     dequantize(Exec{}, back, out, scale);
-    auto const b = values(back);
-    for (std::size_t i = 0; i < b.size(); ++i) sum[i] += static_cast<double>(b[i]);
-  }
-  int far = 0;
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    auto const exact = static_cast<double>(x[i]);
-    double const step = std::max(std::abs(exact) / 8, std::ldexp(limits<e4m3_t>::min_subnormal, -7));
-    far += std::abs(sum[i] / draws - exact) > 6 * 0.5 * step / std::sqrt(draws);
-  }
-  CHECK(far == 0);
+    return values(back);
+  });
 }
 
 TEST_CASE_TEMPLATE_DEFINE("quantize of nothing clears amax and the count", Exec, blocks_empty) {

@@ -4,17 +4,12 @@
 
 #include <tessera/limits.hpp>
 
-#include "support/support.hpp"
+#include "quantize/operands.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
 
 namespace {
-
-template <class Out>
-constexpr float largest = static_cast<float>(limits<Out>::max);
-template <>
-constexpr float largest<std::int8_t> = 127;
 
 template <class Out>
 Out rounded(float x) {
@@ -25,24 +20,6 @@ Out rounded(float x) {
     return Out::saturate(x);
 }
 
-struct Extents {
-  std::size_t tile_rows, tile_columns, row_tiles, column_tiles;
-};
-
-Extents extents_of(Granularity granularity, std::size_t m, std::size_t n) {
-  auto const groups = [](std::size_t extent) { return (extent + 127) / 128; };
-  switch (granularity) {
-    case Granularity::per_tensor:
-      return {m, n, 1, 1};
-    case Granularity::per_row:
-      return {1, n, m, 1};
-    case Granularity::tile_1x128:
-      return {1, 128, m, groups(n)};
-    default:
-      return {128, 128, groups(m), groups(n)};
-  }
-}
-
 /// The definition in plain fp32, which every backend must match to the last bit.
 template <class Out, class In>
 struct Reference {
@@ -51,13 +28,14 @@ struct Reference {
   float amax = 0;
 
   Reference(std::vector<In> const& in, std::size_t m, std::size_t n, Granularity granularity) : out(m * n) {
-    Extents const e = extents_of(granularity, m, n);
-    for (std::size_t r = 0; r < e.row_tiles; ++r)
-      for (std::size_t c = 0; c < e.column_tiles; ++c) {
+    Groups const groups(granularity, m, n);
+    for (std::size_t r = 0; r < groups.rows; ++r)
+      for (std::size_t c = 0; c < groups.columns; ++c) {
         float tile_amax = 0;
         auto const each = [&](auto const& f) {
-          for (std::size_t i = r * e.tile_rows; i < std::min(m, (r + 1) * e.tile_rows); ++i)
-            for (std::size_t j = c * e.tile_columns; j < std::min(n, (c + 1) * e.tile_columns); ++j) f(i * n + j);
+          for (std::size_t i = r * groups.row_tile; i < std::min(m, (r + 1) * groups.row_tile); ++i)
+            for (std::size_t j = c * groups.column_tile; j < std::min(n, (c + 1) * groups.column_tile); ++j)
+              f(i * n + j);
         };
         each([&](std::size_t i) {
           float const x = std::fabs(static_cast<float>(in[i]));
@@ -72,33 +50,6 @@ struct Reference {
       }
   }
 };
-
-template <class T>
-int different(std::vector<T> const& a, std::vector<T> const& b) {
-  int count = a.size() != b.size();
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if constexpr (std::is_floating_point_v<T>)  // any NaN for a NaN
-      count += std::memcmp(&a[i], &b[i], sizeof(T)) != 0 && !(a[i] != a[i] && b[i] != b[i]);
-    else
-      count += std::memcmp(&a[i], &b[i], sizeof(T)) != 0;
-  }
-  return count;
-}
-
-/// A View of the scales for a granularity, as the caller has to choose its rank.
-template <class Exec, class F>
-void with_scales(Granularity granularity, std::size_t m, std::size_t n, F const& f) {
-  Extents const e = extents_of(granularity, m, n);
-  if (granularity == Granularity::per_tensor)
-    f(ViewOf<Exec, float>("scales"));
-  else if (granularity == Granularity::per_row)
-    f(ViewOf<Exec, float*>("scales", e.row_tiles));
-  else
-    f(ViewOf<Exec, float**, Kokkos::LayoutLeft>("scales", e.row_tiles, e.column_tiles));
-}
-
-constexpr Granularity granularities[] = {Granularity::per_tensor, Granularity::per_row, Granularity::tile_1x128,
-                                         Granularity::tile_128x128};
 
 /// The same View with its strides as numbers, so that tests over layouts instantiate their copies once.
 template <class V>
@@ -116,7 +67,7 @@ void check_views(Out const& out, In const& in, std::vector<typename In::value_ty
   CAPTURE(m);
   CAPTURE(n);
   Reference<Q, T> const expected(x, m, n, granularity);
-  with_scales<Exec>(granularity, m, n, [&](auto const& scales) {
+  with_scales<Exec>(granularity, Groups(granularity, m, n), [&](auto const& scales) {
     ViewOf<Exec, float> const amax("amax");
     fill(strided(in), x);
     poison(strided(out));
@@ -134,12 +85,10 @@ void check_views(Out const& out, In const& in, std::vector<typename In::value_ty
 
     ViewOf<Exec, float**> const back("back", m, n);
     dequantize(Exec{}, back, out, scales, {.granularity = granularity});
-    Extents const e = extents_of(granularity, m, n);
+    Groups const groups(granularity, m, n);
     std::vector<float> product(m * n);
-    for (std::size_t i = 0; i < m * n; ++i) {
-      std::size_t const tile = i / n / e.tile_rows * e.column_tiles + i % n / e.tile_columns;
-      product[i] = static_cast<float>(expected.out[i]) * expected.scales[tile];
-    }
+    for (std::size_t i = 0; i < m * n; ++i)
+      product[i] = static_cast<float>(expected.out[i]) * expected.scales[groups(i / n, i % n)];
     CHECK(different(values(back), product) == 0);
   });
 }
@@ -276,7 +225,7 @@ TEST_CASE_TEMPLATE_DEFINE("empty matrices have empty scales, or 1", Exec, quanti
     ViewOf<Exec, float**> const in("in", m, n), back("back", m, n);
     ViewOf<Exec, e4m3_t**> const out("out", m, n);
     for (Granularity granularity : granularities)
-      with_scales<Exec>(granularity, m, n, [&](auto const& scales) {
+      with_scales<Exec>(granularity, Groups(granularity, m, n), [&](auto const& scales) {
         ViewOf<Exec, float> const amax("amax");
         poison(amax);
         quantize(Exec{}, out, scales, in, QuantizeOptions{.granularity = granularity, .amax = amax});
