@@ -1034,14 +1034,14 @@ struct Atoms : Sizes {
       for (int block = 0; block < Acc::blocks; ++block) {
         WarpLines<Compute, 4, at_once, Layout::rows, width, Layout> const lines(
             memory, target.strides, plane, row0 + block * 64, col0, end, Acc::columns);
-        int const place = Layout::place(lane / 4, lane % 4 * 2);  // columns of a line differ by exclusive or
         auto const write = [&](auto pass) {
 #pragma unroll
           for (int b = 0; b < Acc::blocks; ++b)  // registers have no index
             if (b == block)
 #pragma unroll
               for (int i = 0; i < width / 2 && pass * width / 2 + i < Acc::columns / 2; i += 2)
-                *reinterpret_cast<Pair<Compute>*>(memory + (place ^ i / 4 * 8) + i % 4 / 2 * 8 * width) = {
+                *reinterpret_cast<Pair<Compute>*>(memory +
+                                                  Layout::place(lane / 4 + i % 4 / 2 * 8, lane % 4 * 2 + i / 4 * 8)) = {
                     acc.r[b][pass * width / 2 + i], acc.r[b][pass * width / 2 + i + 1]};
         };
         lines.template store<passes>(alpha, beta, f, target.at_once, write);
