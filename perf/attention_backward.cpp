@@ -72,6 +72,8 @@ Implementation run_variant(Exec const& exec, model::AttentionShape const& shape,
   BackwardOperands<Exec, T> const x(exec, shape);
   if (variant.packed) return backward_over_packed(exec, x, variant.options, variant.starts);
   if constexpr (std::is_same_v<T, bf16_t>) {
+    if (variant.score == "bias" || variant.score == "dbias")
+      return backward_with_bias(exec, x, variant.options, variant.score == "dbias");
     if (!variant.score.empty()) return backward_with_score(exec, x, variant.options, variant.score);
     if (!variant.starts.empty()) return backward_over_documents(exec, x, variant.starts);
   }

@@ -74,10 +74,14 @@ Implementation backward_of(Exec const& exec, BackwardOperands<Exec, T> const& x,
               attention_backward_plan(exec, x.dq, x.dk, x.dv, x.q, x.k, x.v, x.o, x.lse, x.d_o, options, score, mask))};
 }
 
-/// With the score of that name: alibi, softcap, bias, an element a score, or dbias, which has a gradient.
+/// With the score of that name: alibi or softcap.
 template <class Exec>
 Implementation backward_with_score(Exec const& exec, BackwardOperands<Exec, bf16_t> const& x,
                                    AttentionBackwardOptions options, std::string const& name);
+/// With a bias that has an element a score, and whether that has a gradient.
+template <class Exec>
+Implementation backward_with_bias(Exec const& exec, BackwardOperands<Exec, bf16_t> const& x,
+                                  AttentionBackwardOptions options, bool gives_gradient);
 
 /// Causal, over documents of one batch entry that begin there, told by an id a token.
 template <class Exec>
