@@ -152,6 +152,7 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
   BulkSum const sum = bulk_sum(p.a.type, p.b.type);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
+  bool const quick_lines = std::fmax(bulk_line_clocks(p.a), bulk_line_clocks(p.b)) <= GemmBulkClocks::line(128);
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
     if (options.schedule != Schedule::automatic && (options.schedule == Schedule::ping_pong) != tile.ping_pong)
@@ -165,9 +166,9 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
     bool const slow = tile.columns % 32 != 0 && !by_copies;
     if (slow && options.tile_n == 0) continue;
     // Of pairs over an odd number of tiles, where every team has one tile at most: 896³ 5.65 -> 6.14 us. But lines that
-    // lie across two of the cache's take so long that sharing them is worth it: 2615x1200x7960 139 -> 94 us.
+    // lie across two of the cache's take so long that sharing them is worth it: 2615x1200x7960 139 -> 86 us.
     bool const few =
-        std::fmax(bulk_line_clocks(p.a), bulk_line_clocks(p.b)) <= GemmBulkClocks::line(128) &&
+        quick_lines &&
         p.batch() * gemm_tile_count(p.m(), tile.rows, 1) * gemm_tile_count(p.n(), tile.columns, 1) <= concurrency;
     auto const leaves_one = [&](std::int64_t extent, int size) {
       return few && gemm_tile_count(extent, size, 1) % 2 != 0;
