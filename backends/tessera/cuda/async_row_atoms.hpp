@@ -9,6 +9,7 @@
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/async_products.hpp>
 #include <tessera/cuda/async_team.hpp>
+#include <tessera/cuda/largest.hpp>
 #include <tessera/cuda/rounding.hpp>
 
 // Ampere's atoms for kernels that work on rows between two products: every warp has whole rows of the accumulators, in
@@ -165,6 +166,22 @@ struct RowAtoms : TeamAtoms<Sizes> {
         rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
       }
     }
+    /// Whether, in all rows of a warp, no element is above its row's limit; false where a limit is negative.
+    template <int M, int N>
+    __device__ __forceinline__ bool none_above(Accumulator<M, N> const& acc, RowValues<M> const& limits) const {
+      bool none = true;
+#pragma unroll
+      for (int h = 0; h < RowValues<M>::rows; ++h) {
+        LargestOf<2> top;
+#pragma unroll
+        for (int j = 0; j < Accumulator<M, N>::cols; ++j)
+          top.join(j, acc.r[h / 2][j][h % 2 * 2], acc.r[h / 2][j][h % 2 * 2 + 1]);
+        none = none && top.within(limits.v[h]);
+      }
+      return holds_for_all(none);
+    }
+    /// For all threads that share rows with this one.
+    __device__ __forceinline__ bool holds_for_all(bool own) const { return __all_sync(~0u, own); }
     template <int M, int N>
     __device__ __forceinline__ void row_add_partial(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
 #pragma unroll

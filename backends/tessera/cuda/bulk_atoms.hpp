@@ -9,6 +9,7 @@
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/bulk_stores.hpp>
 #include <tessera/cuda/bulk_tiles.hpp>
+#include <tessera/cuda/largest.hpp>
 #include <tessera/cuda/lines.hpp>
 #include <tessera/cuda/mma.hpp>
 #include <tessera/cuda/rounding.hpp>
@@ -37,8 +38,8 @@ struct Atoms : Sizes {
   static constexpr bool clips_rows = rows_contiguous;
   /// What weights are rounded to: e5m2 would leave them two bits, and the tensor cores take a factor of each kind.
   using Weight = std::conditional_t<std::is_same_v<Element, e5m2_t>, e4m3_t, Element>;
-  /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
-  static constexpr int weight_exponent = sizeof(Weight) == 1 ? 8 : 0;
+  /// Weights, at most 4, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
+  static constexpr int weight_exponent = sizeof(Weight) == 1 ? 6 : 0;
   /// Weights have the exponents of fp32.
   static constexpr bool wide_weights = std::is_same_v<Element, bf16_t>;
 
@@ -720,6 +721,20 @@ struct Atoms : Sizes {
         row = fmaxf(row, __shfl_xor_sync(~0u, row, 1));
         row = fmaxf(row, __shfl_xor_sync(~0u, row, 2));
       }
+    }
+    /// Whether, in all rows of a warp, no element is above its row's limit; false where a limit is negative.
+    template <int M, int N>
+    __device__ __forceinline__ bool none_above(Accumulator<M, N> const& acc, RowValues<M> const& limits) const {
+      static_assert(Accumulator<M, N>::blocks == 1);
+      bool none = true;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        LargestOf<2> top;
+#pragma unroll
+        for (int i = h * 2; i < N / 2; i += 4) top.join(i / 4, acc.r[0][i], acc.r[0][i + 1]);
+        none = none && top.within(limits.v[h]);
+      }
+      return holds_for_all(none);
     }
     /// For all threads that share rows with this one.
     __device__ __forceinline__ bool holds_for_all(bool own) const { return __all_sync(~0u, own); }

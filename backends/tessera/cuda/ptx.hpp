@@ -370,6 +370,9 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return y;
 }
 
+/// The largest of three: one instruction from sm_90 on.
+__device__ __forceinline__ int largest(int a, int b, int c) { return __vimax3_s32(a, b, c); }
+
 /// The larger of two; NaN where one is.
 __device__ __forceinline__ float maximum(float a, float b) {
   float y;

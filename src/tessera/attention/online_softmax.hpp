@@ -17,6 +17,12 @@ concept AgreesOnRows = requires(Math const& math) {
   { math.holds_for_all(true) } -> std::same_as<bool>;
 };
 
+/// One that compares elements with what their rows have.
+template <class Math, class Scores, class Values>
+concept ComparesRows = requires(Math const& math, Scores const& s, Values const& limits) {
+  { math.none_above(s, limits) } -> std::same_as<bool>;
+};
+
 /// Exponents that are a multiple of scores, of which -inf hides keys.
 template <class T>
 struct Times {
@@ -36,42 +42,32 @@ class OnlineSoftmax {
   static constexpr Compute exponent = weight_exponent<Atoms>();  // numerator and denominator are times 2 to it
   /// Weights may be up to 2 to that power: the maximum that they are relative to stays while the true one is not
   /// further above, so that after a row's first tiles nothing is left to rescale. Where threads can agree on that.
-  static constexpr Compute slack = exponent == 0 && AgreesOnRows<Math> ? 8 : 0;
+  /// Times 2 to the exponent they are then as large as e4m3 has numbers.
+  static constexpr Compute slack = AgreesOnRows<Math> ? 8 - exponent : 0;
 
  public:
   /// `scale`: from scores to exponents of 2, positive.
   KOKKOS_FORCEINLINE_FUNCTION OnlineSoftmax(Math& math, Compute scale)
       : scale_(scale), m_(math, -Kokkos::Experimental::infinity_v<Compute>), l_(math), a_(math), base_(math) {}
 
-  /// Scores become weights relative to the new maximum.
+  /// Whether it is asked if maxima move, which they seldom do, before they are found.
   template <class Scores>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s) {
-    Compute const scale = scale_;
-    a_ = m_;
-    math.row_max(s, m_);
-    bool huge = false;
-    math.for_rows(
-        [scale, &huge](Compute& m, Compute const& before, Compute& base) {
-          if constexpr (slack > 0) m = (m - before) * scale <= slack ? before : m;
-          base = m == lowest ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
-          huge = huge || Kokkos::abs(base) > largest_base;
-        },
-        m_, a_, base_);
-    if constexpr (!bounded)
-      if (huge) take_off(math, s);
-    math.for_rows(
-        [scale](Compute& a, Compute& l, Compute& base) {
-          a = Math::exp2(a * scale - base);
-          if constexpr (exponent != 0) base -= exponent;
-          l *= a;
-        },
-        a_, l_, base_);
-    take_exponentials(math, s, Times<Compute>{scale});
+  static constexpr bool asks_first = slack > 0 && ComparesRows<Math, Scores, Values>;
+
+  /// Scores become weights relative to the new maximum. Before, if that may have moved, moved() is called.
+  template <class Scores, class Moved>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Moved const& moved) {
+    if (!keeps_maximum(math, s)) {
+      move_maximum(math, s);
+      moved();
+    }
+    take_exponentials(math, s, Times<Compute>{scale_});
   }
 
   /// The same of scores whose exponents are f.minus(x, 0), which grows with x; `largest` is no less than any of a row.
-  template <class Scores, class Exponents>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest) {
+  template <class Scores, class Exponents, class Moved>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest,
+                                          Moved const& moved) {
     Compute const scale = scale_;
     math.for_rows(
         [&](Compute& x, Compute& m, Compute& a, Compute& base, Compute& l) {
@@ -84,14 +80,15 @@ class OnlineSoftmax {
           l *= a;
         },
         largest, m_, a_, base_, l_);
+    moved();
     take_exponentials(math, s, f);
   }
 
   /// The same of scores that are x factor + offset, which this thread has for its elements of a row; `largest`: the
   /// largest score of a row.
-  template <class Scores>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset,
-                                          Values& largest) {
+  template <class Scores, class Moved>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Values& largest,
+                                          Moved const& moved) {
     Compute const scale = scale_;
     math.for_rows(
         [scale](Compute& top, Compute const& off, Compute& m, Compute& a, Compute& base, Compute& l) {
@@ -103,7 +100,32 @@ class OnlineSoftmax {
           l *= a;
         },
         largest, offset, m_, a_, base_, l_);
+    moved();
     take_exponentials(math, s, Times<Compute>{factor * scale});
+  }
+  /// The same where no maximum moves and no exponent is so large that its rounding shows, which `most` says; else
+  /// false, and nothing is done.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION bool update_in_place(Math& math, Scores& s, Compute factor, Values const& offset,
+                                                   Compute most) {
+    if constexpr (asks_first<Scores>) {
+      Compute const scale = scale_, per_factor = reciprocal_approximate(factor);
+      Values limits = m_;
+      math.for_rows(
+          [=](Compute& limit, Compute const& off, Compute& base) {
+            base = limit * scale;
+            bool const moderate = Kokkos::abs(base) <= most && Kokkos::abs(off * scale) <= most;
+            limit = moderate ? (limit + slack / scale - off) * per_factor : Compute(-1);
+            base -= off * scale + exponent;
+          },
+          limits, offset, base_);
+      if (!math.none_above(s, limits)) return false;
+      math.for_rows([](Compute& a) { a = 1; }, a_);
+      take_exponentials(math, s, Times<Compute>{factor * scale});
+      return true;
+    } else {
+      return false;
+    }
   }
 
   /// Brings what was accumulated before the last update to the new maximum.
@@ -144,6 +166,51 @@ class OnlineSoftmax {
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
 
  private:
+  /// Whether no score exceeds the maximum that its row's weights are relative to by more than the slack. That asks for
+  /// no more than a comparison, where the true maximum would have to be found first, by all threads that share a row.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION bool keeps_maximum([[maybe_unused]] Math& math, [[maybe_unused]] Scores const& s) {
+    if constexpr (asks_first<Scores>) {
+      Compute const scale = scale_;
+      Values limits = m_;
+      math.for_rows(
+          [scale](Compute& limit, Compute& base) {
+            base = limit * scale;
+            limit = Kokkos::abs(base) <= largest_base ? limit + slack / scale : Compute(-1);
+            base -= exponent;
+          },
+          limits, base_);
+      if (!math.none_above(s, limits)) return false;
+      math.for_rows([](Compute& a) { a = 1; }, a_);
+      return true;
+    } else {
+      return false;
+    }
+  }
+  /// Finds the maxima, and the factors by which what was accumulated before shrinks.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void move_maximum(Math& math, Scores& s) {
+    Compute const scale = scale_;
+    a_ = m_;
+    math.row_max(s, m_);
+    bool huge = false;
+    math.for_rows(
+        [scale, &huge](Compute& m, Compute const& before, Compute& base) {
+          if constexpr (slack > 0) m = (m - before) * scale <= slack ? before : m;
+          base = m == lowest ? Compute(0) : m * scale;  // no key seen yet: -inf - 0
+          huge = huge || Kokkos::abs(base) > largest_base;
+        },
+        m_, a_, base_);
+    if constexpr (!bounded)
+      if (huge) take_off(math, s);
+    math.for_rows(
+        [scale](Compute& a, Compute& l, Compute& base) {
+          a = Math::exp2(a * scale - base);
+          if constexpr (exponent != 0) base -= exponent;
+          l *= a;
+        },
+        a_, l_, base_);
+  }
   /// Scores become weights relative to base_.
   template <class Scores, class Exponents>
   KOKKOS_FORCEINLINE_FUNCTION void take_exponentials(Math& math, Scores& s, Exponents const& f) {

@@ -122,24 +122,25 @@ struct AttentionWeights {
   }
 
   /// The scores of step j become weights. Where they are small enough for a score's simpler function, that goes into
-  /// the exponents.
-  template <class OfHead, class FoundSums, class SB>
+  /// the exponents. moved(): see OnlineSoftmax::update().
+  template <class OfHead, class FoundSums, class SB, class Moved>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, int j, OfHead const& f, [[maybe_unused]] FoundSums const& sums,
-                                         Scores& s, SB& bs, OnlineSoftmax<Atoms, BM>& softmax) const {
+                                         Scores& s, SB& bs, OnlineSoftmax<Atoms, BM>& softmax,
+                                         Moved const& moved) const {
     if constexpr (HasNear<OfHead, Compute> && bounds_rows)
       if (sees_all(j)) {
         RowValues largest(math);
         math.row_max_magnitude(s, largest);
-        if (weigh_small<0>(math, f, kernel.score_scale(t), largest, s, softmax)) return;
+        if (weigh_small<0>(math, f, kernel.score_scale(t), largest, s, softmax, moved)) return;
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
         auto const whole = f.whole(kernel.score_scale(t), log2_e);
-        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
+        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest, moved);
       }
     bool modified = false;
     if constexpr (adds_sums<OfHead>)
       if (sums.found) {
-        if (weigh_sums(math, sums, AddsPlanes<OfHead>, s, softmax)) return;
+        if (weigh_sums(math, sums, AddsPlanes<OfHead>, s, softmax, moved)) return;
         modified = true;
       }
     if (!modified) modify(math, j, f, s, bs);
@@ -147,9 +148,9 @@ struct AttentionWeights {
       RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
       math.row_max(s, largest);
       bool const own = std::is_same_v<OwnScore, score::Identity>;
-      softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest);
+      softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest, moved);
     } else {
-      softmax.update(math, s);
+      softmax.update(math, s, moved);
     }
   }
   /// Values of a step count in units of its scale: what was accumulated in those of the step before comes to them.
@@ -164,21 +165,21 @@ struct AttentionWeights {
   /// The same by the first of a score's simpler functions that covers them all; false if none does. Where weights far
   /// below 1 are as exact as others, 2^-80 or more they are, they are relative to what a row's largest magnitude has as
   /// exponent, for which nobody need look for the maximum too.
-  template <int Which, class OfHead>
+  template <int Which, class OfHead, class Moved>
   KOKKOS_FORCEINLINE_FUNCTION bool weigh_small(Math& math, OfHead const& f, Compute own, RowValues& largest, Scores& s,
-                                               OnlineSoftmax<Atoms, BM>& softmax) const {
+                                               OnlineSoftmax<Atoms, BM>& softmax, Moved const& moved) const {
     constexpr Compute largest_exponent = 40;
     if constexpr (Which < OfHead::nears) {
       auto const near = f.template near<Which>(own, log2_e);
       bool covered = true;
       math.for_rows([&](Compute x) { covered = covered && near.covers(x) && near.minus(x, 0) <= largest_exponent; },
                     largest);
-      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax);
+      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax, moved);
       if constexpr (!Atoms::wide_weights) {
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
       }
-      softmax.update(math, s, near, largest);
+      softmax.update(math, s, near, largest, moved);
       return true;
     } else {
       return false;
@@ -220,18 +221,20 @@ struct AttentionWeights {
   }
   /// Weights of such scores, for a plane at the price of a multiply-add a score, for a constant of none: what a row has
   /// goes into what exponents are relative to. Where rounding would show, s becomes the scores: false.
+  template <class Moved>
   KOKKOS_FORCEINLINE_FUNCTION bool weigh_sums(Math& math, Sums const& sums, bool plane, Scores& s,
-                                              OnlineSoftmax<Atoms, BM>& softmax) const {
+                                              OnlineSoftmax<Atoms, BM>& softmax, Moved const& moved) const {
     Compute const factor = sums.factor;
     RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>), offset = sums.offset;
     if (plane) math.add_columns(s, sums.in_columns);
+    if (softmax.update_in_place(math, s, factor, offset, most_moderate)) return true;
     math.own_row_max(s, largest);
     math.for_rows([factor](Compute& x, Compute off) { x = x * factor + off; }, largest, offset);
     math.join_row_max(largest);
     bool all = true;
     math.for_rows([&](Compute x) { all = all && Kokkos::abs(x) <= most_moderate; }, largest);
     if (math.holds_for_all(all)) {
-      softmax.update(math, s, factor, offset, largest);
+      softmax.update(math, s, factor, offset, largest, moved);
       return true;
     }
     math.for_each_with(s, offset, [factor](Compute& x, Compute off) { x = x * factor + off; });
