@@ -724,7 +724,8 @@ struct Atoms : Sizes {
     }
     /// Whether, in all rows of a warp, no element is above its row's limit; false where a limit is negative.
     template <int M, int N>
-    __device__ __forceinline__ bool none_above(Accumulator<M, N> const& acc, RowValues<M> const& limits) const {
+    __device__ __forceinline__ bool none_above(Accumulator<M, N> const& acc, RowValues<M> const& limits) const
+        requires(Sizes::limits_rows) {
       static_assert(Accumulator<M, N>::blocks == 1);
       bool none = true;
 #pragma unroll
@@ -738,9 +739,9 @@ struct Atoms : Sizes {
     }
     /// For all threads that share rows with this one.
     __device__ __forceinline__ bool holds_for_all(bool own) const { return __all_sync(~0u, own); }
-    /// rows = max(rows, |acc|), for a start that is not negative
+    /// rows = max(rows, |acc|) of this thread's part of a row, for a start that is not negative
     template <int M, int N>
-    __device__ __forceinline__ void row_max_magnitude(Accumulator<M, N> const& acc, RowValues<M>& rows) const
+    __device__ __forceinline__ void own_row_max_magnitude(Accumulator<M, N> const& acc, RowValues<M>& rows) const
         requires(sizeof(Element) == 2) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -750,9 +751,7 @@ struct Atoms : Sizes {
           m = fmaxf(m, fabsf(acc.r[0][i]));
           n = fmaxf(n, fabsf(acc.r[0][i + 1]));
         }
-        m = fmaxf(m, n);
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-        rows.v[h] = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+        rows.v[h] = fmaxf(m, n);
       }
     }
     template <int M, int N>

@@ -84,6 +84,25 @@ class OnlineSoftmax {
     take_exponentials(math, s, f);
   }
 
+  /// The same where no maximum moves, `largest` being no less than any of this thread's scores of a row; else false,
+  /// and nothing is done.
+  template <class Scores, class Exponents>
+  KOKKOS_FORCEINLINE_FUNCTION bool update_in_place(Math& math, Scores& s, Exponents const& f, Values& largest) {
+    static_assert(slack > 0 && exponent == 0);
+    Compute const scale = scale_;
+    bool stays = true;
+    math.for_rows(
+        [&](Compute x, Compute const& m, Compute& base) {
+          base = m * scale;
+          stays = stays && f.minus(x, 0) <= base + slack;
+        },
+        largest, m_, base_);
+    if (!math.holds_for_all(stays)) return false;
+    math.for_rows([](Compute& a) { a = 1; }, a_);
+    take_exponentials(math, s, f);
+    return true;
+  }
+
   /// The same of scores that are x factor + offset, which this thread has for its elements of a row; `largest`: the
   /// largest score of a row.
   template <class Scores, class Moved>

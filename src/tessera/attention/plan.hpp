@@ -144,8 +144,9 @@ void visit_dropping_attention(AttentionProblem const& p, F const& f) {
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
   bool const short_rows = p.causal && p.keys_in_sight() < attention_three_causal_from;
-  if (!takes_few_queries(p) && attention_features(p) <= 64 && !short_rows)
-    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
+  if (!takes_few_queries(p) && attention_features(p) <= 64)
+    short_rows ? f(BulkAtoms<Exec, T, AttentionShortRows>{})
+               : f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
   else if (takes_long_tiles(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else

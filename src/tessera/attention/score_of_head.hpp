@@ -60,7 +60,7 @@ concept WorksInPairs = requires(Math const& math, Accumulator& acc) {
 /// A machine whose threads know how large the scores of their rows are, and agree on what follows.
 template <class Math, class Accumulator, class Rows>
 concept BoundsRows = requires(Math const& math, Accumulator& acc, Rows& rows) {
-  math.row_max_magnitude(acc, rows);
+  math.own_row_max_magnitude(acc, rows);
   { math.holds_for_all(true) } -> std::same_as<bool>;
 };
 /// A machine that adds their columns to scores by constants, and where several threads have parts of a row.

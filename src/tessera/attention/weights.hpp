@@ -130,7 +130,7 @@ struct AttentionWeights {
     if constexpr (HasNear<OfHead, Compute> && bounds_rows)
       if (sees_all(j)) {
         RowValues largest(math);
-        math.row_max_magnitude(s, largest);
+        math.own_row_max_magnitude(s, largest);
         if (weigh_small<0>(math, f, kernel.score_scale(t), largest, s, softmax, moved)) return;
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
@@ -162,9 +162,9 @@ struct AttentionWeights {
     if (unit != before) softmax.also_shrink(math, before / unit);
   }
 
-  /// The same by the first of a score's simpler functions that covers them all; false if none does. Where weights far
-  /// below 1 are as exact as others, 2^-80 or more they are, they are relative to what a row's largest magnitude has as
-  /// exponent, for which nobody need look for the maximum too.
+  /// The same by the first of a score's simpler functions that covers them all; false if none does. `largest`: of this
+  /// thread's magnitudes. Where weights far below 1 are as exact as others, 2^-80 or more they are, they are relative
+  /// to what a row's largest magnitude has as exponent, for which nobody need look for the maximum too.
   template <int Which, class OfHead, class Moved>
   KOKKOS_FORCEINLINE_FUNCTION bool weigh_small(Math& math, OfHead const& f, Compute own, RowValues& largest, Scores& s,
                                                OnlineSoftmax<Atoms, BM>& softmax, Moved const& moved) const {
@@ -175,7 +175,10 @@ struct AttentionWeights {
       math.for_rows([&](Compute x) { covered = covered && near.covers(x) && near.minus(x, 0) <= largest_exponent; },
                     largest);
       if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax, moved);
-      if constexpr (!Atoms::wide_weights) {
+      if constexpr (Atoms::wide_weights) {
+        if (softmax.update_in_place(math, s, near, largest)) return true;
+        math.join_row_max(largest);
+      } else {
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
       }
