@@ -131,15 +131,18 @@ class OnlineSoftmax {
       Compute const scale = scale_, per_factor = reciprocal_approximate(factor);
       Values limits = m_;
       math.for_rows(
-          [=](Compute& limit, Compute const& off, Compute& base) {
-            base = limit * scale;
-            bool const moderate = Kokkos::abs(base) <= most && Kokkos::abs(off * scale) <= most;
+          [=](Compute& limit, Compute const& off) {
+            bool const moderate = Kokkos::abs(limit * scale) <= most && Kokkos::abs(off * scale) <= most;
             limit = moderate ? (limit + slack / scale - off) * per_factor : Compute(-1);
-            base -= off * scale + exponent;
           },
-          limits, offset, base_);
+          limits, offset);
       if (!math.none_above(s, limits)) return false;
-      math.for_rows([](Compute& a) { a = 1; }, a_);
+      math.for_rows(
+          [scale](Compute& base, Compute& a, Compute const& m, Compute const& off) {
+            base = (m - off) * scale - exponent;
+            a = 1;
+          },
+          base_, a_, m_, offset);
       take_exponentials(math, s, Times<Compute>{factor * scale});
       return true;
     } else {
@@ -193,14 +196,13 @@ class OnlineSoftmax {
       Compute const scale = scale_;
       Values limits = m_;
       math.for_rows(
-          [scale](Compute& limit, Compute& base) {
-            base = limit * scale;
-            limit = Kokkos::abs(base) <= largest_base ? limit + slack / scale : Compute(-1);
-            base -= exponent;
+          [scale](Compute& limit) {
+            limit = Kokkos::abs(limit * scale) <= largest_base ? limit + slack / scale : Compute(-1);
           },
-          limits, base_);
+          limits);
       if (!math.none_above(s, limits)) return false;
-      math.for_rows([](Compute& a) { a = 1; }, a_);
+      math.for_rows([scale](Compute& base, Compute& a, Compute const& m) { base = m * scale - exponent, a = 1; }, base_,
+                    a_, m_);
       return true;
     } else {
       return false;
