@@ -196,13 +196,14 @@ class OnlineSoftmax {
       Compute const scale = scale_;
       Values limits = m_;
       math.for_rows(
-          [scale](Compute& limit) {
-            limit = Kokkos::abs(limit * scale) <= largest_base ? limit + slack / scale : Compute(-1);
+          [scale](Compute& limit, Compute& base) {
+            base = limit * scale;
+            limit = Kokkos::abs(base) <= largest_base ? limit + slack / scale : Compute(-1);
+            base -= exponent;
           },
-          limits);
+          limits, base_);
       if (!math.none_above(s, limits)) return false;
-      math.for_rows([scale](Compute& base, Compute& a, Compute const& m) { base = m * scale - exponent, a = 1; }, base_,
-                    a_, m_);
+      math.for_rows([](Compute& a) { a = 1; }, a_);
       return true;
     } else {
       return false;
