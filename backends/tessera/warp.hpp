@@ -12,6 +12,7 @@ namespace tessera::detail {
 ///
 ///     thread()                    this thread's place in its team; `lane = thread() % 32`
 ///     join<Lanes>(x, f)           f over the x of `Lanes` neighbouring lanes, a power of two; each gets the same bits
+///     of_lane(x, i)               lane i's x, a number of 32 bits
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag
 ///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on
@@ -21,6 +22,9 @@ namespace tessera::detail {
 ///     n.
 ///                                 x has 16 bytes at most and is what all threads of a team have; `i` counts the calls;
 ///                                 n is a power of two, 16 at most; between two calls the team's threads meet
+///     send_among_teams_in_turn<Tag>(x, n, i), sent_among_teams_in_turn<Tag, X>(n, i)  that in two parts, for what is
+///                                 done meanwhile; a team's threads meet between the second of one and the first of
+///                                 the next
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read; the others become 0
 ///     end_copies()                those since the last call are a group, which may be empty

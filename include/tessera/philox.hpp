@@ -34,15 +34,20 @@ KOKKOS_INLINE_FUNCTION constexpr PhiloxCounter philox4x32(PhiloxCounter counter,
   return counter;
 }
 
+/// The random words of elements 4 `group` to 4 `group` + 3 in the sequence `offset` of `seed`: those of the counter
+/// (group, offset).
+KOKKOS_INLINE_FUNCTION constexpr PhiloxCounter philox_words(std::uint64_t seed, std::uint64_t offset,
+                                                            std::uint64_t group) {
+  return philox4x32(PhiloxCounter{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32),
+                                  static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)},
+                    PhiloxKey{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+}
+
 /// The random word of element `index` in the sequence `offset` of `seed`: word index mod 4 of the counter
 /// (index / 4, offset), so that four neighbours share one evaluation.
 KOKKOS_INLINE_FUNCTION constexpr std::uint32_t philox_word(std::uint64_t seed, std::uint64_t offset,
                                                            std::uint64_t index) {
-  std::uint64_t const group = index / 4;
-  PhiloxCounter const words =
-      philox4x32(PhiloxCounter{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32),
-                               static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset >> 32)},
-                 PhiloxKey{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  PhiloxCounter const words = philox_words(seed, offset, index / 4);
   auto const word = static_cast<unsigned>(index % 4);
   // Selections and no dynamic index: an array indexed at run time would not stay in registers.
   return word < 2 ? (word == 0 ? words[0] : words[1]) : (word == 2 ? words[2] : words[3]);

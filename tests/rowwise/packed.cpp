@@ -163,7 +163,7 @@ void check_norm(std::size_t rows, std::size_t n) {
 }
 
 template <class T>
-void check_cross_entropy(std::size_t rows, std::size_t n, double smoothing) {
+void check_cross_entropy(std::size_t rows, std::size_t n, double smoothing, Warps const& machine = {}) {
   CAPTURE(rows);
   CAPTURE(n);
   HostView<T**> const logits("logits", rows, n), d_logits("d_logits", rows, n), expected("expected", rows, n);
@@ -195,7 +195,7 @@ void check_cross_entropy(std::size_t rows, std::size_t n, double smoothing) {
                                              detail::operand(problem.labels, grid, 1, true),
                                              {},
                                              counts.data()};
-    REQUIRE(detail::start_packed_cross_entropy(Warps{}, problem, grid, targets));
+    REQUIRE(detail::start_packed_cross_entropy(machine, problem, grid, targets));
     CHECK(apart(values(loss), values(expected_loss), 1e-5) == 0);
     CHECK(apart(values(sums), values(expected_sums), 1e-5) == 0);
     if (gradient) CHECK(apart(values(d_logits), values(expected), tolerance<T>) == 0);
@@ -297,6 +297,7 @@ TEST_CASE("packed rows on warps: cross-entropy") {
     check_cross_entropy<bf16_t>(4, 128256, smoothing);
     check_cross_entropy<float>(3, 240000, smoothing);  // more than they keep
     check_cross_entropy<float>(5, 8196, smoothing);
+    check_cross_entropy<bf16_t>(70, 8201, smoothing, {1, 1});  // more rows a team than it asks for at a time
     for (std::size_t n : {9u, 1001u, 4095u}) check_cross_entropy<bf16_t>(5, n, smoothing);  // not of whole packs
     check_cross_entropy<bf16_t>(3, 50257, smoothing);
     check_cross_entropy<float>(3, 32001, smoothing);

@@ -224,6 +224,15 @@ struct WarpAtoms<test::Warps> {
     }
     return x;
   }
+  template <class T>
+  static T of_lane(T x, int lane) {
+    auto& s = test::WarpScheduler::instance();
+    std::memcpy(s.words[s.current()].data(), &x, sizeof(T));
+    s.meet_warp();
+    std::memcpy(&x, s.words[s.current() / 32 * 32 + static_cast<std::size_t>(lane)].data(), sizeof(T));
+    s.meet_warp();
+    return x;
+  }
   template <class Tag, int Warps, class T>
   static T share(T const& x) {
     return share_in_turn<Tag, Warps>(x, 0);
@@ -240,12 +249,25 @@ struct WarpAtoms<test::Warps> {
   template <class>
   static void begin_sharing_among_teams(int) {}
   template <class Tag, class T>
-  static T share_among_teams_in_turn(T const& x, int teams, int i) {
+  static T& mailbox(int i, int team) {
     static T all[2][16];  // (turns, teams)
+    return all[i & 1][team];
+  }
+  template <class Tag, class T>
+  static void send_among_teams_in_turn(T const& x, int, int i) {
     auto& s = test::WarpScheduler::instance();
-    if (s.thread() == 0) all[i & 1][s.team()] = x;
+    if (s.thread() == 0) mailbox<Tag, T>(i, s.team()) = x;
+  }
+  template <class Tag, class T>
+  static T sent_among_teams_in_turn(int teams, int i) {
+    auto& s = test::WarpScheduler::instance();
     s.meet_together();
-    return all[i & 1][s.thread() % 32 % teams];
+    return mailbox<Tag, T>(i, s.thread() % 32 % teams);
+  }
+  template <class Tag, class T>
+  static T share_among_teams_in_turn(T const& x, int teams, int i) {
+    send_among_teams_in_turn<Tag>(x, teams, i);
+    return sent_among_teams_in_turn<Tag, T>(teams, i);
   }
   template <class T, int N>
   static void copy_ahead(Pack<T, N>* to, T const* from) {

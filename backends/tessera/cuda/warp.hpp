@@ -39,6 +39,12 @@ struct WarpAtoms<Kokkos::Cuda> {
     return x;
   }
 
+  template <class T>
+  __device__ __forceinline__ static T of_lane(T x, int lane) {
+    static_assert(sizeof(T) == 4);
+    return __shfl_sync(~0u, x, lane);
+  }
+
   template <class Tag, int Warps, class T>
   __device__ __forceinline__ static T share(T const& x) {
     static_assert(Warps <= 32 && is_power_of_two(Warps));
@@ -82,7 +88,7 @@ struct WarpAtoms<Kokkos::Cuda> {
   /// A team sends what it has for call i + 2 when it has all of call i + 1, to which each team has given its part when
   /// its threads had read those of call i.
   template <class Tag, class T>
-  __device__ __forceinline__ static T share_among_teams_in_turn(T const& x, int teams, int i) {
+  __device__ __forceinline__ static void send_among_teams_in_turn(T const& x, int teams, int i) {
 #if __CUDA_ARCH__ >= 900
     static_assert(sizeof(T) <= 16 && sizeof(T) % 4 == 0);
     Mailbox& box = mailbox<Tag>();
@@ -94,14 +100,24 @@ struct WarpAtoms<Kokkos::Cuda> {
       ptx::cluster_store(ptx::cluster_address(ptx::shared_address(&box.from[turn][ptx::cluster_rank()]), thread()),
                          ptx::cluster_address(ptx::shared_address(&box.there[turn]), thread()), words);
     }
+#endif
+  }
+  template <class Tag, class T>
+  __device__ __forceinline__ static T sent_among_teams_in_turn(int teams, int i) {
+    T all{};
+#if __CUDA_ARCH__ >= 900  // others launch such kernels with one team
+    Mailbox& box = mailbox<Tag>();
+    int const turn = i & 1;
     ptx::barrier_wait(&box.there[turn], i >> 1 & 1);
-    T all;
     uint4 const words = box.from[turn][threadIdx.x % static_cast<unsigned>(teams)];
     memcpy(&all, &words, sizeof(T));
-    return all;
-#else
-    return x;  // such kernels are launched with one team
 #endif
+    return all;
+  }
+  template <class Tag, class T>
+  __device__ __forceinline__ static T share_among_teams_in_turn(T const& x, int teams, int i) {
+    send_among_teams_in_turn<Tag>(x, teams, i);
+    return sent_among_teams_in_turn<Tag, T>(teams, i);
   }
 
   template <class T, int N>

@@ -16,10 +16,11 @@
 // transposed copy, 16 bytes of which are then stored at a time.
 namespace tessera::detail {
 
-template <class Exec, class T>
+/// `Draws`: rounds stochastically.
+template <class Exec, class T, bool Draws = false>
 struct PackedBlocks {
   static constexpr int side = block_side, width = group_width, beside = side / width, threads = beside * beside;
-  static constexpr int registers = std::is_same_v<T, bf16_t> ? 64 : sizeof(T) == 2 ? 80 : 128;
+  static constexpr int registers = sizeof(T) > 2 ? 128 : !Draws && std::is_same_v<T, bf16_t> ? 64 : 80;
   using Atoms = WarpAtoms<Exec>;
   /// Eight elements as the words they came in: a compiler that sees 16-bit numbers takes words apart.
   using Words = Pack<std::uint32_t, width* static_cast<int>(sizeof(T)) / 4>;
@@ -30,7 +31,7 @@ struct PackedBlocks {
   using Sixteen = Pack<To, 16>;
   static_assert(width == 8 && beside == 16, "the order in scratch is made for these");
 
-  /// The reciprocal of a scale in two parts, the first rounded down.
+  /// The reciprocal of a scale in two parts, the first rounded down; where rounding draws the scale and its reciprocal.
   using Reciprocal = Pack<float, 2>;
   using Bytes = Pack<std::uint32_t, 2>;  // eight 8-bit numbers
   struct Scratch {
@@ -81,7 +82,7 @@ struct PackedBlocks {
     find_scale(scratch, at, thread, top, given);
     team.team_barrier();
     constexpr MagnitudeBits moderate = 0x5d800000;  // 2^60: quotients by regular scales do not overflow
-    bool const divides_shortly = scratch.irregular == 0 && top < moderate && !p.rounding.stochastic;
+    bool const divides_shortly = scratch.irregular == 0 && top < moderate;
     PackedBytes::visit(p.out.type, [&](auto tag) {
       using To = typename decltype(tag)::type;
       if (divides_shortly)
@@ -202,11 +203,12 @@ struct PackedBlocks {
   /// them is the middle m between two 8-bit numbers: m = k u, k of five bits at most. x is then d m and, but for 2^-21
   /// of it, half a unit of m times d, and a multiple of u times d's last bit; of which follows that d as a number of 24
   /// bits lies 1 to 8 beside a multiple of 2^20.
+  /// Where rounding draws the quotient is rounded correctly, of all scales but the largest and the smallest.
   KOKKOS_FORCEINLINE_FUNCTION static bool is_regular(float scale) {
     constexpr std::uint32_t smallest = 0x21800000, largest = 0x5d800000;  // 2^-60, 2^60
     auto const bits = __builtin_bit_cast(std::uint32_t, scale);
     std::uint32_t const beside_multiple = bits & 0xfffff;
-    bool const doubtful = beside_multiple != 0 && ((beside_multiple + 8) & 0xfffff) <= 16;
+    bool const doubtful = !Draws && beside_multiple != 0 && ((beside_multiple + 8) & 0xfffff) <= 16;
     return bits - smallest <= largest - smallest && !doubtful;
   }
 
@@ -233,6 +235,7 @@ struct PackedBlocks {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION static Reciprocal reciprocal(float scale) {
+    if constexpr (Draws) return {{scale, 1.0f / scale}};
     float first = 1.0f / scale, rest = Kokkos::fma(-scale, first, 1.0f);  // exact
     if (rest < 0) {
       first = __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, first) - 1);
@@ -279,20 +282,96 @@ struct PackedBlocks {
                                          Thread const& thread, Words (&raw)[width]) const {
     To* const first =
         static_cast<To*>(const_cast<void*>(p.out.data)) + at.row() * p.out.row + at.column() + thread.first_column();
-    if (p.saturated != nullptr) count(thread, cut_off(scratch, thread, raw));
-    if (turned_has_scales()) turn_rounded<To>(scratch, thread, raw);  // first: then raw and bytes share registers
     Bytes bytes[width];
-    unroll<width>([&](auto k) {
-      Reciprocal const by = scratch.by_row[thread.rows * width + k];
-      if constexpr (sizeof(T) == 2) Atoms::renew(raw[k]);  // is widened again, which meanwhile takes no registers
-      bytes[k] = Atoms::template narrowed_words<To>(quotients(raw[k], by));
+    auto const store = [&](auto k) {
       int const row = thread.first_row() + k;
       if (thread.has(k)) store_pack<2>(below<std::uint32_t>(first, row, out_step), bytes[k]);
-    });
+    };
+    if constexpr (Draws) {
+      draw<To>(scratch, at, thread, raw, bytes, store);
+    } else {
+      if (p.saturated != nullptr) count(thread, cut_off(scratch, thread, raw));
+      if (turned_has_scales()) turn_rounded<To>(scratch, thread, raw);  // first: then raw and bytes share registers
+      unroll<width>([&](auto k) {
+        Reciprocal const by = scratch.by_row[thread.rows * width + k];
+        if constexpr (sizeof(T) == 2) Atoms::renew(raw[k]);  // is widened again, which meanwhile takes no registers
+        bytes[k] = Atoms::template narrowed_words<To>(quotients(raw[k], by));
+        store(k);
+      });
+    }
     if (!p.transposed.present()) return;
     if (!turned_has_scales()) turn_bytes(scratch, thread, bytes);
     team.team_barrier();
     write_turned<To>(scratch, at, thread);
+  }
+
+  /// Rounds stochastically: by the scales of rows, and for the transposed copy by those of columns with the same words.
+  template <class To, class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void draw(Scratch& scratch, BlockPlace const& at, Thread const& thread,
+                                        Words (&raw)[width], Bytes (&bytes)[width], Store const& store) const {
+    QuotientRounding const& rounding = p.rounding;
+    std::uint64_t group = rounding.index(at.row() + thread.first_row(), at.column() + thread.first_column()) / 4;
+    int cut = 0;
+    Bytes turned[width];
+    unroll<width>([&](auto k) {
+      PhiloxCounter const words[2] = {philox_words(rounding.seed, rounding.offset, group),
+                                      philox_words(rounding.seed, rounding.offset, group + 1)};
+      group += static_cast<std::uint64_t>(rounding.row) / 4;
+      Reciprocal const by = scratch.by_row[thread.rows * width + k];
+      Values const x = elements(raw[k]);
+      Values const q = drawn<To>(
+          x, words, [&](auto) { return by; }, bytes[k]);
+      if (p.saturated != nullptr && thread.has(k))
+        unroll<width>([&](auto j) { cut += Kokkos::fabs(q[j]) >= rounding.cut_off; });
+      store(k);
+      if (!turned_has_scales()) return;
+      drawn<To>(
+          x, words, [&](auto j) { return scratch.by_column[thread.columns * width + j]; }, turned[k]);
+    });
+    if (p.saturated != nullptr) count(thread, cut);
+    if (turned_has_scales()) turn_bytes(scratch, thread, turned);
+  }
+
+  /// Eight elements divided by by(j), and those rounded.
+  template <class To, class By>
+  KOKKOS_FORCEINLINE_FUNCTION static Values drawn(Values const& x, PhiloxCounter const (&words)[2], By const& by,
+                                                  Bytes& bytes) {
+    using Rounding = DrawnRounding<To>;
+    auto const word = [&](auto j) { return words[j / 4][j % 4]; };
+    auto const magnitude = [](float value) { return 2 * __builtin_bit_cast(std::uint32_t, value); };
+    std::uint32_t least = ~0u;  // the smallest magnitude but 0, less one
+    float largest_scale = 0;
+    Values q, rounded;
+    unroll<width>([&](auto j) {
+      Reciprocal const scale = by(j);
+      largest_scale = larger(largest_scale, scale[0]);
+      std::uint32_t less = magnitude(x[j]) - 1;
+      least = less < least ? less : least;
+      q[j] = Quotient::rounded(x[j], scale[0], scale[1]);
+    });
+    constexpr float nearly_one = 1.0001f;
+    float const normal = largest_scale * (Rounding::smallest_normal * nearly_one);
+    if (least < magnitude(normal)) {
+      // What is divided may be so small that nothing is left.
+      unroll<width>([&](auto j) {
+        bool const is_zero = Kokkos::fabs(x[j]) * 0x1p89f <= by(j)[0] * 0x1p-61f;
+        rounded[j] = Rounding::any(q[j], word(j), is_zero);
+      });
+    } else {
+      unroll<width>([&](auto j) { rounded[j] = Rounding::normal(q[j], word(j)); });
+    }
+    bytes = Atoms::template narrowed_words<To>(rounded);
+    return q;
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static Values elements(Words const& raw) {
+    Values x;
+    unroll<width / 2>([&](auto j) {
+      Pack<float, 2> const two = pair(raw, j);
+      x[2 * j] = two[0];
+      x[2 * j + 1] = two[1];
+    });
+    return x;
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void count(Thread const& thread, int cut) const {
@@ -388,15 +467,12 @@ struct PackedBlocks {
       To* const to = static_cast<To*>(const_cast<void*>(p.out.data)) + i * p.out.row + j;
       To* const turned =
           static_cast<To*>(const_cast<void*>(p.transposed.data)) + j * p.transposed.row + i * p.transposed.column;
-      std::uint64_t const group = p.rounding.index(i, j) / together;
-      std::uint32_t word[together] = {};
-      if (p.rounding.stochastic)  // all of them here: a compiler then sees that they come from one evaluation
-        unroll<together>([&](auto k) {
-          word[k] = philox_word(p.rounding.seed, p.rounding.offset, group * together + static_cast<std::uint64_t>(k));
-        });
+      PhiloxCounter words{};
+      if constexpr (Draws) words = philox_words(p.rounding.seed, p.rounding.offset, p.rounding.index(i, j) / together);
       float const scale = scratch.row_scale[r];
       auto const round = [&](float q, int k) {
-        return p.rounding.stochastic ? QuotientRounding::with_word<To>(q, word[k]) : stored<To>(q);
+        if constexpr (Draws) return QuotientRounding::with_word<To>(q, words[k]);
+        return stored<To>(q);
       };
       unroll<together>([&](auto k) {
         float const x = elements[k], q = x / scale;
@@ -441,10 +517,16 @@ void start_packed_blocks(Exec const& exec, QuantizeProblem const& problem) {
     };
     BlockProblem const blocks(problem);
     RowInputs<float>::visit(problem.in.type, [&](auto tag) {
-      using Kernel = PackedBlocks<Space, typename decltype(tag)::type>;
-      launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(
-          "tessera::quantize::blocks", exec, blocks.blocks(), sizeof(typename Kernel::Scratch),
-          Kernel{blocks, wide_stores, step(problem.in), step(problem.out)});
+      auto const start = [&](auto draws) {
+        using Kernel = PackedBlocks<Space, typename decltype(tag)::type, decltype(draws)::value>;
+        launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(
+            "tessera::quantize::blocks", exec, blocks.blocks(), sizeof(typename Kernel::Scratch),
+            Kernel{blocks, wide_stores, step(problem.in), step(problem.out)});
+      };
+      if (problem.stochastic)
+        start(std::true_type{});
+      else
+        start(std::false_type{});
     });
   }
 }

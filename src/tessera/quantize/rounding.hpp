@@ -37,6 +37,32 @@ inline ScaleMap scale_map(RowArray const& scales, Granularity granularity) {
           square ? tile_shift : 0, tiles ? tile_shift : 0};
 }
 
+/// round_stochastically<To>() of many fp32 numbers, none of them a NaN or an infinity, as numbers of To or, beyond the
+/// largest, as what saturates to it.
+template <class To>
+struct DrawnRounding {
+  static constexpr int dropped = 23 - limits<To>::mantissa_bits;
+  static constexpr float power(int exponent) { return exponent < 0 ? power(exponent + 1) / 2 : 1.0f; }
+  static constexpr float smallest_normal = power(1 - limits<To>::bias),
+                         unit = power(1 - limits<To>::bias - limits<To>::mantissa_bits);  // of subnormal numbers
+
+  /// Of 0 and what is no smaller than the normal numbers. The magnitude goes up where the bits that are dropped are
+  /// more than those of the word: where their sum with its complement carries.
+  KOKKOS_FORCEINLINE_FUNCTION static float normal(float x, std::uint32_t word) {
+    std::uint32_t const sum = __builtin_bit_cast(std::uint32_t, x) + (~word >> (32 - dropped));
+    return __builtin_bit_cast(float, sum & ~((1u << dropped) - 1));
+  }
+  /// Of any, the same with units of subnormal numbers in fixed point, 24 bits behind the point. `is_zero`: what was
+  /// rounded to x is.
+  KOKKOS_FORCEINLINE_FUNCTION static float any(float x, std::uint32_t word, bool is_zero) {
+    float const magnitude = Kokkos::fabs(x);
+    if (magnitude >= smallest_normal) return normal(x, word);
+    auto units = static_cast<std::uint32_t>(Kokkos::ceil(magnitude * (0x1p24f / unit)));
+    units = is_zero ? 0 : units > 1 ? units : 1;
+    return Kokkos::copysign(static_cast<float>((units + (~word >> 8)) >> 24) * unit, x);
+  }
+};
+
 /// How quotients become 8-bit numbers.
 struct QuotientRounding {
   bool stochastic = false;

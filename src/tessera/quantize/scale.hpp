@@ -63,10 +63,11 @@ class Quotient {
       for (int j = 0; j < N; ++j) x[j] *= factor_;
   }
   /// The remainders have the sign that keeps that of -0.
-  KOKKOS_FORCEINLINE_FUNCTION float operator()(float x) const {
-    float q = x * reciprocal_;
-    q = Kokkos::fma(Kokkos::fma(divisor_, q, -x), -reciprocal_, q);
-    return Kokkos::fma(Kokkos::fma(divisor_, q, -x), -reciprocal_, q);
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(float x) const { return rounded(x, divisor_, reciprocal_); }
+  KOKKOS_FORCEINLINE_FUNCTION static float rounded(float x, float divisor, float reciprocal) {
+    float q = x * reciprocal;
+    q = Kokkos::fma(Kokkos::fma(divisor, q, -x), -reciprocal, q);
+    return Kokkos::fma(Kokkos::fma(divisor, q, -x), -reciprocal, q);
   }
 
  private:

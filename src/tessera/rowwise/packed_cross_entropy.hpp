@@ -155,17 +155,21 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     bool const writes = this->d_logits.present();
     RelativeExponential const exponential(1.0f);
     Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
-    // A load waits behind all that is on its way into the ring: what a row is about is asked for during the one before,
-    // its label one row earlier.
     float const share = this->targets.part();
-    LossTarget<float> next = resolved(asked(rows.place(0)), share);
-    T logit_of_next = this->logit(rows.place(0), next);
-    Question after_next;
-    if (rows.is_row(1)) after_next = asked(rows.place(1));
+    LossTarget<float> target;
+    Questions ahead;  // of the first row's turn
+    Logit logit;
+    int turn = 0;
     rows.template each_row<StreamedCrossEntropy>(
         [&] {
+          target = next(ahead, rows, share, turn);
+          logit = {};
           LossPart part;
-          rows.arriving(writes, [&](auto const& packs) { add(part, rows, packs, exponential); });
+          int const behind = target.counts() ? static_cast<int>(target.label) - rows.first_column() : -1;
+          rows.arriving(writes, [&](auto const& packs) {
+            logit.look_for(packs, behind);
+            add(part, rows, packs, exponential);
+          });
           return part;
         },
         [&](LossPart x, auto const& join, int) {
@@ -174,12 +178,8 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
           return LossPart{top, sum, this->smoothing != 0 ? join(x.total, Add{}) : 0.0f};
         },
         [&](LossPart const& all) {
-          LossTarget<float> const target = next;
-          auto const logit = static_cast<float>(logit_of_next);
-          next = resolved(after_next, share);
-          if (rows.is_row(1)) logit_of_next = this->logit(rows.place(1), next);
-          if (rows.is_row(2)) after_next = asked(rows.place(2));
-          if (rows.is_first_lane()) this->write_loss(rows.place(), target, all, Kokkos::log(all.sum), logit);
+          if (target.counts() ? logit.is_here : rows.is_first_lane())
+            this->write_loss(rows.place(), target, all, Kokkos::log(all.sum), logit.value);
           if (writes && target.counts())
             write_slopes(rows, all, target, logit, exponential);
           else if (writes)
@@ -187,8 +187,24 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
         });
   }
 
+  /// The label's logit, for the thread that meets it among those of its row.
+  struct Logit {
+    float value = 0;
+    bool is_here = false;
+
+    /// `behind`: how far the label is behind the thread's first column.
+    template <class Packs>
+    KOKKOS_FORCEINLINE_FUNCTION void look_for(Packs const& packs, int behind) {
+      auto const in_slot = static_cast<unsigned>(behind - packs.first), k = in_slot / Rows::step,
+                 j = in_slot % Rows::step;
+      if (k >= Rows::batch || j >= width || !packs.has(static_cast<int>(k))) return;
+      value = static_cast<float>(reinterpret_cast<T const*>(packs.place + k * Rows::threads)[j]);
+      is_here = true;
+    }
+  };
+
   KOKKOS_FORCEINLINE_FUNCTION void write_slopes(Rows& rows, LossPart const& all, LossTarget<float> const& target,
-                                                float logit, RelativeExponential const& exponential) const {
+                                                Logit const& logit, RelativeExponential const& exponential) const {
     LossSlope const slope(target, all, this->smoothing, this->each);
     float const relative_to = reference_of(all.top);
     T* const to = rows.data(this->d_logits);
@@ -200,9 +216,9 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
       });
       rows.store_ends(to, packs);
     });
-    if (rows.has_column(target.label))
+    if (logit.is_here)
       (&rows.place().template value<T>(this->d_logits))[target.label] =
-          T(slope.of_label(exponential(logit, relative_to)));
+          T(slope.of_label(exponential(logit.value, relative_to)));
   }
   /// The gradient of a row that does not count.
   KOKKOS_FORCEINLINE_FUNCTION void write_zeros(Rows& rows) const {
@@ -215,19 +231,31 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     });
   }
 
-  /// What has been asked for of a row.
-  struct Question {
+  /// What has been asked for of 32 rows, one a lane, and what 32 others are about. A load waits behind all that is on
+  /// its way into the ring, so that it is asked for long before.
+  struct Questions {
     Labels::Bits label = {};
-    float slope = 0;
+    float slope = 0, gradient = 0;
+    int known = 0;
   };
-  KOKKOS_FORCEINLINE_FUNCTION Question asked(StreamedPlace const& row) const {
-    return {this->targets.labels.bits(row.offset(this->targets.place)),
-            this->targets.slope(row.offset(this->targets.d_loss))};
+  KOKKOS_FORCEINLINE_FUNCTION void ask(Questions& x, Rows const& rows, int later) const {
+    int const row = later + Rows::Atoms::thread() % 32;
+    if (!rows.is_row(row)) return;
+    StreamedPlace const place = rows.place(row);
+    x.label = this->targets.labels.bits(place.offset(this->targets.place));
+    x.slope = this->targets.slope(place.offset(this->targets.d_loss));
   }
-  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> resolved(Question const& row, float share) const {
-    auto target = LossTargets<float>::target(this->targets.labels(row.label), share, row.slope);
-    target.label = static_cast<int>(target.label);
-    return target;
+  /// What the next row is about; `turn` counts the rows.
+  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> next(Questions& x, Rows const& rows, float share, int& turn) const {
+    int const lane = turn++ % 32;
+    if (lane == 0) {
+      if (turn == 1) ask(x, rows, 0);
+      auto const own = LossTargets<float>::target(this->targets.labels(x.label), share, x.slope);
+      x.known = static_cast<int>(own.label);
+      x.gradient = own.gradient;
+      ask(x, rows, 32);
+    }
+    return {Rows::Atoms::of_lane(x.known, lane), Rows::Atoms::of_lane(x.gradient, lane), share};
   }
 
   template <class Packs>
@@ -288,8 +316,8 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
       if (!fits_a_team(rows))
         with_row_kind(rows, [&](auto ragged) {
           using Kernel = StreamedCrossEntropy<Space, T, decltype(ragged)::value>;
-          started = launch_streamed<typename Kernel::Rows>(label, exec, Kernel(common),
-                                                           {.writes = problem.d_logits.present()});
+          started = launch_streamed<typename Kernel::Rows>(
+              label, exec, Kernel(common), {.writes = problem.d_logits.present(), .row = 2.2, .alone = 0.64});
         });
       else if (rows.ragged)
         with_ragged_shape(rows.packs, start);

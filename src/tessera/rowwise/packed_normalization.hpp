@@ -387,15 +387,15 @@ struct StreamedNorm {
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION void include(SampleMoments& all, Values const (&x)[Rows::batch],
                                            Packs const& packs) const {
-    auto const count = static_cast<float>(packs.count * width);
+    int const packs_here = packs.count();
+    auto const count = static_cast<float>(packs_here * width);
     float center = 0, squares = 0;
     unroll<Rows::batch>([&](auto k) { center += sum_of(x[k]); });
-    center /= count;
+    center *= packs_here == Rows::batch ? 1.0f / (Rows::batch * width) : 1 / count;
     unroll<Rows::batch>([&](auto k) {
-      for (int j = 0; j < width; ++j) {
-        float const difference = packs.has(k) ? x[k][j] - center : 0.0f;
-        squares += difference * difference;
-      }
+      float own = 0;
+      for (int j = 0; j < width; ++j) own += (x[k][j] - center) * (x[k][j] - center);
+      squares += packs.has(k) ? own : 0.0f;
     });
     if (all.count == 0) {
       all = {count, center, squares};

@@ -31,8 +31,9 @@ struct NormBackwardSums {
   }
 };
 
-inline constexpr int staying_columns = 16;  // of a thread
-inline constexpr int most_stages = 4;       // what is on its way suffices then
+inline constexpr int staying_columns = 16;    // of a thread
+inline constexpr int most_stages = 4;         // what is on its way suffices then,
+inline constexpr int most_shared_stages = 6;  // where a row's sums are found in advance
 constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
 
 /// `Lanes` threads a row, or in each of several teams that share it.
@@ -120,8 +121,19 @@ struct PackedNormBackward {
     parameters(columns, slopes);
     Result result{first, nullptr};
     find(result, columns);
-    Statistics next = statistics(result.step, columns);
     Gradients sums;
+    if (shared && stages > 2)
+      rows_in_advance(columns, mine, slopes, source, result, sums);
+    else
+      row_by_row(columns, mine, slopes, source, result, sums);
+    if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
+    if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION void row_by_row(Columns const& columns, Raw* mine, Slopes const& slopes, Source& source,
+                                              Result& result, Gradients& gradients) const {
+    Statistics next = statistics(result.step, columns);
     int stage = 0;
     TESSERA_ROLLED
     for (int turn = 0; result.step < steps; ++turn) {
@@ -130,15 +142,40 @@ struct PackedNormBackward {
       T* const to = inside(result.step) ? result.d_in : nullptr;
       move(result, columns);
       next = statistics(result.step, columns);
-      one_row(columns, mine + stage * stage_packs(), now, slopes, sums, to, step, turn);
+      one_row(columns, mine + stage * stage_packs(), now, slopes, gradients, to, step, turn);
       copy(source, columns, mine + stage * stage_packs());
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
-    if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
-    if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
   }
-
- private:
+  /// The same where teams share a row: what they send each other is on its way while the next row's sums are found.
+  KOKKOS_FORCEINLINE_FUNCTION void rows_in_advance(Columns const& columns, Raw* mine, Slopes const& slopes,
+                                                   Source& source, Result& result, Gradients& gradients) const {
+    Statistics now = statistics(result.step, columns), next = statistics(result.step + groups, columns);
+    Atoms::wait_for_copies(stages - 1);
+    Values kept[packs];
+    send(sums_of<false>(mine, now, slopes, kept), 0);
+    int stage = 0;
+    TESSERA_ROLLED
+    for (int turn = 0; result.step < steps; ++turn) {
+      T* const to = result.d_in;
+      move(result, columns);
+      Statistics const after_next = statistics(result.step + groups, columns);
+      int const ahead = stage + 1 < stages ? stage + 1 : 0;
+      bool const is_next = result.step < steps;
+      Sums part{0, 0};
+      if (is_next) {
+        Atoms::wait_for_copies(stages - 2);
+        part = sums_of<false>(mine + ahead * stage_packs(), next, slopes, kept);
+      }
+      Sums const all = sent(turn);
+      if (is_next) send(part, turn + 1);
+      write_row<false>(columns, mine + stage * stage_packs(), now, slopes, gradients, all, kept, to);
+      copy(source, columns, mine + stage * stage_packs());
+      stage = ahead;
+      now = next;
+      next = after_next;
+    }
+  }
   KOKKOS_FORCEINLINE_FUNCTION int stage_packs() const { return (d_sum.present() ? 3 : 2) * packs * Shape::threads; }
   /// Pack k of an operand in a stage.
   KOKKOS_FORCEINLINE_FUNCTION static Raw& place(Raw* stage, int operand, int k) {
@@ -269,31 +306,63 @@ struct PackedNormBackward {
     Atoms::wait_for_copies(stages - 1);
     constexpr bool keeps = Shape::rows_a_team == 1;  // for more rows there are not registers enough
     Values kept[packs];
-    auto const normal = [&](int k) {
-      Values x = values(stage, 0, k);
-      for (int j = 0; j < width; ++j) x[j] = (x[j] - now.center) * now.factor;
-      return x;
-    };
-    Sums sums{0, 0};
-    unroll<packs>([&](auto k) {
-      Values const x = normal(k), dy = values(stage, 1, k);
-      for (int j = 0; j < width; ++j) {
-        float const g = dy[j] * slopes.pack[k][j];
-        sums.gradient += g;
-        sums.product += g * x[j];
-      }
-      if constexpr (keeps) kept[k] = x;
-    });
+    Sums sums = sums_of<keeps>(stage, now, slopes, kept);
     if constexpr (ragged) {
       float const g = static_cast<float>(now.d_out) * slopes.single;
       sums.gradient += g;
       sums.product += g * normal_single(now);
     }
-    sums = whole(sums, turn, together);
-    float const offset = centered ? -now.factor * (sums.gradient * inverse_length) : 0.0f,
-                slope = -now.factor * (sums.product * inverse_length);
+    sums = whole(sums, turn);
+    write_row<keeps>(mine, stage, now, slopes, gradients, sums, kept, to);
+    if constexpr (ragged) {
+      float const x = normal_single(now), dy = static_cast<float>(now.d_out);
+      gradients.weight += dy * x;
+      gradients.bias += dy;
+      Line const line(*this, now, sums);
+      float out = x * line.slope + (dy * slopes.single * now.factor + line.offset);
+      if (to != nullptr && has_single(mine)) {
+        int const at = single_column(mine);
+        if (d_sum.present()) out += static_cast<float>(*first_of<T>(d_sum, PackedRowPlace(grid, row_of(step)), at));
+        to[at - column(mine)] = T(out);
+      }
+    }
+  }
+  /// A row's normalised elements of pack k.
+  KOKKOS_FORCEINLINE_FUNCTION static Values normal(Raw* stage, Statistics const& now, int k) {
+    Values x = values(stage, 0, k);
+    for (int j = 0; j < width; ++j) x[j] = (x[j] - now.center) * now.factor;
+    return x;
+  }
+  /// Over this thread's packs, whose normalised elements may be kept.
+  template <bool Keeps>
+  KOKKOS_FORCEINLINE_FUNCTION static Sums sums_of(Raw* stage, Statistics const& now, Slopes const& slopes,
+                                                  Values (&kept)[packs]) {
+    Sums sums{0, 0};
     unroll<packs>([&](auto k) {
-      Values const x = keeps ? kept[k] : normal(k), dy = values(stage, 1, k);
+      Values const x = normal(stage, now, k), dy = values(stage, 1, k);
+      for (int j = 0; j < width; ++j) {
+        float const g = dy[j] * slopes.pack[k][j];
+        sums.gradient += g;
+        sums.product += g * x[j];
+      }
+      if constexpr (Keeps) kept[k] = x;
+    });
+    return sums;
+  }
+  /// The gradient of x is slope times its normalised element, factor times that of the result, and offset.
+  struct Line {
+    float offset, slope;
+    KOKKOS_FORCEINLINE_FUNCTION Line(PackedNormBackward const& p, Statistics const& now, Sums const& sums)
+        : offset(p.centered ? -now.factor * (sums.gradient * p.inverse_length) : 0.0f),
+          slope(-now.factor * (sums.product * p.inverse_length)) {}
+  };
+  template <bool Kept>
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Columns const& mine, Raw* stage, Statistics const& now,
+                                             Slopes const& slopes, Gradients& gradients, Sums const& sums,
+                                             Values const (&kept)[packs], T* to) const {
+    auto const [offset, slope] = Line(*this, now, sums);
+    unroll<packs>([&](auto k) {
+      Values const x = Kept ? kept[k] : normal(stage, now, k), dy = values(stage, 1, k);
       Values out;
       for (int j = 0; j < width; ++j) {
         float const g = dy[j] * slopes.pack[k][j];
@@ -308,17 +377,6 @@ struct PackedNormBackward {
       if (to != nullptr && has(mine, k))
         store_pack<width>(to + k * Shape::lanes * width, Atoms::template narrowed<T>(out));
     });
-    if constexpr (ragged) {
-      float const x = normal_single(now), dy = static_cast<float>(now.d_out);
-      gradients.weight += dy * x;
-      gradients.bias += dy;
-      float out = x * slope + (dy * slopes.single * now.factor + offset);
-      if (to != nullptr && has_single(mine)) {
-        int const at = single_column(mine);
-        if (d_sum.present()) out += static_cast<float>(*first_of<T>(d_sum, PackedRowPlace(grid, row_of(step)), at));
-        to[at - column(mine)] = T(out);
-      }
-    }
   }
   KOKKOS_FORCEINLINE_FUNCTION static float normal_single(Statistics const& now) {
     return (static_cast<float>(now.in) - now.center) * now.factor;
@@ -328,19 +386,30 @@ struct PackedNormBackward {
     return Atoms::widened(raw);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static Sums whole(Sums x, int turn, [[maybe_unused]] int together) {
+  KOKKOS_FORCEINLINE_FUNCTION Sums whole(Sums x, int turn) const {
+    if constexpr (shared) {
+      send(x, turn);
+      return sent(turn);
+    } else {
+      return of_team(x, turn);
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static Sums of_team(Sums x, int turn) {
     x = {Row::join(x.gradient, Add{}), Row::join(x.product, Add{})};
     if constexpr (Shape::warps > 1) {
       x = Atoms::template share_in_turn<PackedNormBackward, Shape::warps>(x, turn & 1);
       x = {Row::join_parts(x.gradient, Add{}), Row::join_parts(x.product, Add{})};
     }
-    if constexpr (shared) {
-      x = Atoms::template share_among_teams_in_turn<PackedNormBackward>(x, together, turn);
-      if (lane() % most_teams_together >= together) x = {0, 0};
-      auto const join = [](float y) { return Atoms::template join<most_teams_together>(y, Add{}); };
-      x = {join(x.gradient), join(x.product)};
-    }
     return x;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void send(Sums const& x, int turn) const {
+    Atoms::template send_among_teams_in_turn<PackedNormBackward>(of_team(x, turn), together, turn);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Sums sent(int turn) const {
+    Sums x = Atoms::template sent_among_teams_in_turn<PackedNormBackward, Sums>(together, turn);
+    if (lane() % most_teams_together >= together) x = {0, 0};
+    auto const join = [](float y) { return Atoms::template join<most_teams_together>(y, Add{}); };
+    return {join(x.gradient), join(x.product)};
   }
 
   /// This team's part of a gradient, over the rows that it has worked on side by side.
@@ -469,7 +538,8 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   kernel.together = together;
   std::size_t const stage =
       sizeof(typename Kernel::Raw) * (problem.d_sum.present() ? 3 : 2) * Shape::packs * Shape::threads;
-  kernel.stages = static_cast<int>(std::min(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
+  kernel.stages = static_cast<int>(
+      std::min(scratch_of_each(exec, at_once) / stage, std::size_t{Shape::shared ? most_shared_stages : most_stages}));
   std::size_t const scratch = stage * static_cast<std::size_t>(kernel.stages);
   int const most = Shape::shared ? groups_at_once<Shape::threads, at_once, Kernel>(exec, together, scratch)
                                  : at_once * Machine<Exec>::concurrency(exec);

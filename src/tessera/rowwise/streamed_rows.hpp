@@ -23,7 +23,9 @@
 // load of single elements would wait behind all that has been asked for before.
 namespace tessera::detail {
 
-inline constexpr int streamed_threads = 256;
+/// Two such teams on a multiprocessor are 32 warps of 64 registers a thread, which hold two packs: 16 warps with twice
+/// as many are too few to hide what each of them waits for.
+inline constexpr int streamed_threads = 512, streamed_packs = 2, streamed_teams_at_once = 2;
 
 /// How the rows of a launch are laid out over teams.
 struct RowStream {
@@ -55,7 +57,8 @@ template <class Exec, class T, int Operands, bool Ragged = false>
 class StreamedRows {
  public:
   static constexpr bool ragged = Ragged;
-  static constexpr int threads = streamed_threads, width = packed_width<T>, batch = 4 / Operands, warps = threads / 32;
+  static constexpr int threads = streamed_threads, width = packed_width<T>, batch = streamed_packs / Operands,
+                       warps = threads / 32;
   static constexpr int step = threads * width;  // elements from a thread's pack to its next one
   using Atoms = WarpAtoms<Exec>;
   using Raw = Pack<T, width>;
@@ -63,16 +66,22 @@ class StreamedRows {
   static constexpr std::size_t operand_bytes = sizeof(Raw) * Operands, slot_bytes = operand_bytes * batch * threads;
 
   /// A thread's packs of a slot: pack k begins `first` + k * step elements behind the thread's first one of the row, if
-  /// it has(k). Of `Full` ones all are there, and whole but for what lies before a ragged row.
+  /// it has(k). Of `Full` ones, which ragged rows tell apart, all are there, and whole but for what lies before the
+  /// row.
   template <bool Full>
   struct Packs {
     Raw raw[Operands][batch];
-    Raw* place;  // in scratch
-    int first, count;
+    Raw* place;       // in scratch
+    int first, left;  // packs of the team from the thread's first one on
 
     template <class K>
     KOKKOS_FORCEINLINE_FUNCTION bool has(K k) const {
-      return Full || k < count;
+      return Full || k * threads < left;
+    }
+    KOKKOS_FORCEINLINE_FUNCTION int count() const {
+      int all = 0;
+      unroll<batch>([&](auto k) { all += has(k) ? 1 : 0; });
+      return all;
     }
   };
 
@@ -110,11 +119,6 @@ class StreamedRows {
   KOKKOS_FORCEINLINE_FUNCTION bool is_row(int later) const { return row + later * stream.streams < rows(); }
   KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place(int later) const { return {grid, row + later * stream.streams}; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_first_lane() const { return begins_row && Atoms::thread() == 0; }
-  /// Whether a column is one of this thread's.
-  KOKKOS_FORCEINLINE_FUNCTION bool has_column(std::int64_t which) const {
-    int const behind = static_cast<int>(which) - column, pack = behind / width;
-    return behind >= 0 && pack < packs_from_here() && pack % threads == 0;
-  }
   /// The column of this thread's first pack; of a ragged row it may begin before the row.
   KOKKOS_FORCEINLINE_FUNCTION int first_column() const { return column; }
   template <class To = T>
@@ -149,8 +153,8 @@ class StreamedRows {
       int first = column + at.first;
       if (Full && first >= 0) return;
       TESSERA_ROLLED
-      for (int k = 0; k < (Full ? 1 : at.count); ++k, first += step) {
-        if (is_whole(first)) continue;
+      for (int k = 0; k < (Full ? 1 : batch); ++k, first += step) {
+        if (!at.has(k) || is_whole(first)) continue;
         auto const* const elements = reinterpret_cast<To const*>(at.place + k * threads);
         TESSERA_ROLLED
         for (int j = 0; j < width; ++j)
@@ -244,23 +248,23 @@ class StreamedRows {
   }
   KOKKOS_FORCEINLINE_FUNCTION bool is_in_row(int at) const { return at >= 0 && at < grid.columns; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_whole(int at) const { return at >= 0 && at + width <= grid.columns; }
-  /// How many packs this thread has in a slot of a row whose first one begins at column `first`.
-  KOKKOS_FORCEINLINE_FUNCTION int count_in(int which, int first) const {
+  /// How many packs there are in a slot, and behind it, of a row whose first one begins at column `first`, from this
+  /// thread's on.
+  KOKKOS_FORCEINLINE_FUNCTION int left_in(int which, int first) const {
     int left = packs_from_here();
     if constexpr (ragged) {
       int const in_row = (grid.columns - first + width - 1) / width;
       left = left < in_row ? left : in_row;
     }
-    left -= which * (batch * threads);
-    return left <= 0 ? 0 : left > (batch - 1) * threads ? batch : (left + threads - 1) / threads;
+    return left - which * (batch * threads);
   }
-  /// How many slots of such a row are full: the thread has all packs of them, and the last does not end behind the row.
+  /// How many slots of a ragged row are full: the thread has all packs of them, and the last does not end behind the
+  /// row. Others have one text for every slot, which takes less room among the instructions at hand.
   KOKKOS_FORCEINLINE_FUNCTION int full_slots(int first) const {
+    if (!ragged) return 0;
     int whole = packs_from_here();
-    if constexpr (ragged) {
-      int const in_row = (grid.columns - first) / width;
-      whole = whole < in_row ? whole : in_row;
-    }
+    int const in_row = (grid.columns - first) / width;
+    whole = whole < in_row ? whole : in_row;
     int const beyond_first = whole - (batch - 1) * threads;  // packs after which one more makes a slot full
     return beyond_first <= 0 ? 0 : (beyond_first + batch * threads - 1) / (batch * threads);
   }
@@ -271,29 +275,29 @@ class StreamedRows {
 
   template <bool Arrives, class F>
   KOKKOS_FORCEINLINE_FUNCTION void with_packs(Raw* place, int which, F const& f) const {
-    auto const call = [&](auto is_full, int count) {
+    auto const call = [&](auto is_full, int left) {
       Packs<decltype(is_full)::value> x;
       unroll<batch>([&](auto k) { unroll<Operands>([&](auto i) { x.raw[i][k] = place[(i * batch + k) * threads]; }); });
       x.place = place;
       x.first = which * batch * step;
-      x.count = count;
+      x.left = left;
       f(x);
     };
-    if (which < full) {
-      if (Arrives && ragged && column < 0 && which == 0) fill_up(place, batch, column);
-      call(std::true_type{}, batch);
-    } else if (int const count = count_in(which, column); count > 0) {
-      if constexpr (Arrives) fill_up(place, count, column + which * batch * step);
-      call(std::false_type{}, count);
+    if (ragged && which < full) {
+      if (Arrives && column < 0 && which == 0) fill_up(place, batch * threads, column);
+      call(std::true_type{}, batch * threads);
+    } else if (int const left = left_in(which, column); left > 0) {
+      if (Arrives && (ragged || left <= (batch - 1) * threads)) fill_up(place, left, column + which * batch * step);
+      call(std::false_type{}, left);
     }
   }
   /// What of a slot is not in the row becomes what lies beyond it.
-  KOKKOS_FORCEINLINE_FUNCTION void fill_up(Raw* place, int count, int first) const {
+  KOKKOS_FORCEINLINE_FUNCTION void fill_up(Raw* place, int left, int first) const {
     TESSERA_ROLLED
     for (int k = 0; k < batch; ++k, first += step)
       unroll<Operands>([&](auto i) {
         Raw* const pack = place + (i * batch + k) * threads;
-        if (k >= count) {
+        if (k * threads >= left) {
           Raw beyond;
           for (int j = 0; j < width; ++j) beyond[j] = rest[i];
           *pack = beyond;
@@ -317,10 +321,10 @@ class StreamedRows {
     });
   }
   /// Nothing is read behind the row: it may be the last one. What lies before it is in the same 16 bytes.
-  KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, int first, int count) const {
+  KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, int first, int packs_left) const {
     TESSERA_ROLLED
-    for (int k = 0; k < count; ++k) {
-      int const at = first + k * step, left = ragged ? grid.columns - (copied_column + at) : width;
+    for (int k = 0; k < batch && k * threads < packs_left; ++k) {
+      int const at = first + k * step, left = grid.columns - (copied_column + at);
       unroll<Operands>([&](auto i) {
         Atoms::copy_ahead_part(to + (i * batch + k) * threads, copied[i] + at, left < width ? left : width);
       });
@@ -331,13 +335,15 @@ class StreamedRows {
     if (copied_row < rows()) {
       int const which = copied_slot < stream.slots ? copied_slot : copied_slot - stream.slots,
                 first = which * batch * step;
-      if (which < copied_full)
+      int const left = left_in(which, copied_column);
+      if (!ragged || which < copied_full)
         unroll<batch>([&](auto k) {
-          unroll<Operands>(
-              [&](auto i) { Atoms::copy_ahead(to + (i * batch + k) * threads, copied[i] + first + k * step); });
+          if (ragged || k * threads < left)
+            unroll<Operands>(
+                [&](auto i) { Atoms::copy_ahead(to + (i * batch + k) * threads, copied[i] + first + k * step); });
         });
       else
-        copy_part(to, first, count_in(which, copied_column));
+        copy_part(to, first, left);
       if (++copied_slot == stream.slots + stream.twice) {
         copied_slot = 0;
         copied_row += stream.streams;
@@ -364,19 +370,22 @@ class StreamedRows {
 /// What a streamed kernel does with its rows: one that does not write keeps nothing.
 struct StreamUse {
   bool writes = true, may_repeat = true;
-  std::size_t column_bytes = 0;  // that all rows have in common
+  std::size_t column_bytes = 0;   // that all rows have in common
+  double row = 1.8, alone = 0.7;  // for streamed_cost()
 };
 
 /// How long a launch takes, in times of a slot that is read and written by one of two teams on a multiprocessor. What
 /// was measured on an H200: a row costs a team more than a slot besides (what the teams find out together, a row's
-/// addresses), and a ragged one twice as much; a slot that is copied twice more than half of one; parameters that come
-/// from L2 a third of what is read; and a team that is alone gets along with a slot in two thirds of the time.
+/// addresses), and a ragged one much more; a slot that is copied twice nearly one more; parameters that come from L2
+/// a third of what is read; and a team that is alone gets along with a slot in two thirds of the time.
 template <class Rows>
-double streamed_cost(PackedGrid const& grid, RowStream const& stream, int beside, double column_bytes) {
-  double const a_row = Rows::ragged ? 2.2 : 1.2, twice = 0.7, alone = 0.66, parameters = 0.35;
-  double const read = stream.keeps_columns ? 0 : column_bytes * Rows::width / Rows::operand_bytes;
+double streamed_cost(PackedGrid const& grid, RowStream const& stream, int beside, StreamUse const& use) {
+  double const a_row = use.row + (Rows::ragged ? 1 : 0), twice = 0.9, parameters = 0.3;
+  double const read =
+      stream.keeps_columns ? 0 : static_cast<double>(use.column_bytes * Rows::width) / Rows::operand_bytes;
   auto const rounds = static_cast<double>((grid.rows + stream.streams - 1) / stream.streams);
-  return rounds * (a_row + stream.slots * (1 + parameters * read) + stream.twice * twice) * (beside == 1 ? alone : 1);
+  return rounds * (a_row + stream.slots * (1 + parameters * read) + stream.twice * twice) *
+         (beside == 1 ? use.alone : 1);
 }
 
 /// Lays rows out over teams: one or several a row, one or two of them on a multiprocessor. Of what they have no room
@@ -387,7 +396,7 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
                      std::size_t& scratch) {
   constexpr int line = 8;  // packs
   constexpr int slot_packs = Rows::threads * Rows::batch, on_their_way = 2;
-  bool const together = can_launch_together<Rows::threads, 2, Kernel>(exec);
+  bool const together = can_launch_together<Rows::threads, streamed_teams_at_once, Kernel>(exec);
   RowStream best{.streams = 0};
   double least = HUGE_VAL;
   auto const consider = [&](int teams, int beside, bool keeps_columns) {
@@ -404,9 +413,9 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
     if (stream.twice > 0 && !use.may_repeat) return;
     std::size_t const all = Rows::slot_bytes * static_cast<std::size_t>(stream.ring) + kept;
     stream.streams = teams == 1 ? beside * Machine<Exec>::concurrency(exec)
-                                : groups_at_once<Rows::threads, 2, Kernel>(exec, teams, all);
+                                : groups_at_once<Rows::threads, streamed_teams_at_once, Kernel>(exec, teams, all);
     if (stream.streams == 0) return;
-    double const cost = streamed_cost<Rows>(grid, stream, beside, static_cast<double>(use.column_bytes));
+    double const cost = streamed_cost<Rows>(grid, stream, beside, use);
     if (cost >= least) return;
     least = cost;
     best = stream;
@@ -414,7 +423,7 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
     scratch = all;
   };
   for (int teams = 1; teams <= (together ? most_teams_together : 1); teams *= 2)
-    for (int beside = 2; beside > 0; --beside) {
+    for (int beside = streamed_teams_at_once; beside > 0; --beside) {
       consider(teams, beside, false);
       if (use.column_bytes > 0) consider(teams, beside, true);
     }
@@ -427,12 +436,12 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
 template <class Rows, class Exec, class Kernel>
 bool launch_streamed(char const* label, Exec const& exec, Kernel kernel, StreamUse const& use = {}) {
   if (kernel.grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return false;
-  int at_once = 2;
+  int at_once = streamed_teams_at_once;
   std::size_t scratch = 0;
   kernel.stream = row_stream<Rows, Kernel>(exec, kernel.grid, use, at_once, scratch);
   if (kernel.stream.streams == 0) return false;
-  launch_together<Rows::threads, 2>(label, exec, std::int64_t{kernel.stream.streams} * kernel.stream.teams,
-                                    kernel.stream.teams, scratch, kernel);
+  launch_together<Rows::threads, streamed_teams_at_once>(
+      label, exec, std::int64_t{kernel.stream.streams} * kernel.stream.teams, kernel.stream.teams, scratch, kernel);
   return true;
 }
 
