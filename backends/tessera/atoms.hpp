@@ -37,7 +37,6 @@ struct BulkSizes {
   static constexpr int store_boxes = 2;       // of 64 lines a consumer there
   static constexpr bool adds = false;         // accumulators are added to memory
   static constexpr bool staged_adds = true;   // through shared memory
-  static constexpr bool limits_rows = true;   // there are registers to compare a row's elements with a limit
   static constexpr bool multicast = false;    // two teams of a cluster may load tiles together
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;

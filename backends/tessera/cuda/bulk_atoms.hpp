@@ -38,8 +38,8 @@ struct Atoms : Sizes {
   static constexpr bool clips_rows = rows_contiguous;
   /// What weights are rounded to: e5m2 would leave them two bits, and the tensor cores take a factor of each kind.
   using Weight = std::conditional_t<std::is_same_v<Element, e5m2_t>, e4m3_t, Element>;
-  /// Weights, at most 4, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
-  static constexpr int weight_exponent = sizeof(Weight) == 1 ? 6 : 0;
+  /// Weights, at most 1, are rounded times 2 to that power: e4m3 has its 448 as the largest number.
+  static constexpr int weight_exponent = sizeof(Weight) == 1 ? 8 : 0;
   /// Weights have the exponents of fp32.
   static constexpr bool wide_weights = std::is_same_v<Element, bf16_t>;
 
@@ -724,8 +724,7 @@ struct Atoms : Sizes {
     }
     /// Whether, in all rows of a warp, no element is above its row's limit; false where a limit is negative.
     template <int M, int N>
-    __device__ __forceinline__ bool none_above(Accumulator<M, N> const& acc, RowValues<M> const& limits) const
-        requires(Sizes::limits_rows) {
+    __device__ __forceinline__ bool none_above(Accumulator<M, N> const& acc, RowValues<M> const& limits) const {
       static_assert(Accumulator<M, N>::blocks == 1);
       bool none = true;
 #pragma unroll

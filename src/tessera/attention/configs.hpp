@@ -52,9 +52,9 @@ struct AttentionBulk : BulkSizes {
   static constexpr bool take_turns = true, staged_store = Features <= 128;
   static constexpr int store_boxes = Features == 128 && Keys > 128 ? 1 : 2;
 };
-/// Short rows of d 64 with a causal mask: three teams a multiprocessor, each a consumer of 64 queries, so that what a tile
-/// begins and ends with is under the others' products, and little of a tile is hidden (on an H200, 512 keys 209 -> 228
-/// TFLOP/s, 1024 301 -> 318, 2048 362 -> 389).
+/// Short rows of d 64 with a causal mask: three teams a multiprocessor, each a consumer of 64 queries, so that what a
+/// tile begins and ends with is under the others' products, and little of a tile is hidden (on an H200, 512 keys 209 ->
+/// 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389).
 struct AttentionShortRows : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 64, D = 64, depth = 2, query_depth = 2, teams_at_once = 3;
   static constexpr bool one_head_a_tile = true;
@@ -101,7 +101,7 @@ struct AttentionNarrow : BulkSizes {
   static constexpr int columns_apart = D > 128 || Keys > 128 ? 32 : D;
   static constexpr bool one_head_a_tile = true;  // heads together have AttentionNarrowFew
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
-  static constexpr bool take_turns = true, limits_rows = Features <= 128;
+  static constexpr bool take_turns = true;
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
 };
 /// The same where tiles of keys have scales, or windows or sequences are to be counted with, for which there are

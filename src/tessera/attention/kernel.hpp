@@ -72,8 +72,7 @@ struct AttentionKernel {
   using RowValues = typename Atoms::template RowValues<BM>;
   /// The numerator comes to new maxima before weights are formed, not behind them: maxima seldom move, and between
   /// weights and their rounding nothing is to be asked.
-  static constexpr bool rescales_early =
-      weight_exponent<Atoms>() == 0 && OnlineSoftmax<Atoms, BM>::template asks_first<Scores>;
+  static constexpr bool rescales_early = OnlineSoftmax<Atoms, BM>::template asks_first<Scores>;
   static constexpr bool bounds_rows = BoundsRows<typename Atoms::Math, Scores, RowValues>;
   using Inputs =
       std::conditional_t<brings_biases, Streams<QStage, KStage, BiasStage, VStage>, Streams<QStage, KStage, VStage>>;

@@ -42,8 +42,7 @@ class OnlineSoftmax {
   static constexpr Compute exponent = weight_exponent<Atoms>();  // numerator and denominator are times 2 to it
   /// Weights may be up to 2 to that power: the maximum that they are relative to stays while the true one is not
   /// further above, so that after a row's first tiles nothing is left to rescale. Where threads can agree on that.
-  /// Times 2 to the exponent they are then as large as e4m3 has numbers.
-  static constexpr Compute slack = AgreesOnRows<Math> ? 8 - exponent : 0;
+  static constexpr Compute slack = exponent == 0 && AgreesOnRows<Math> ? 8 : 0;
 
  public:
   /// `scale`: from scores to exponents of 2, positive.
@@ -88,7 +87,7 @@ class OnlineSoftmax {
   /// and nothing is done.
   template <class Scores, class Exponents>
   KOKKOS_FORCEINLINE_FUNCTION bool update_in_place(Math& math, Scores& s, Exponents const& f, Values& largest) {
-    static_assert(slack > 0 && exponent == 0);
+    static_assert(slack > 0);
     Compute const scale = scale_;
     bool stays = true;
     math.for_rows(
@@ -139,7 +138,7 @@ class OnlineSoftmax {
       if (!math.none_above(s, limits)) return false;
       math.for_rows(
           [scale](Compute& base, Compute& a, Compute const& m, Compute const& off) {
-            base = (m - off) * scale - exponent;
+            base = (m - off) * scale;
             a = 1;
           },
           base_, a_, m_, offset);
@@ -199,7 +198,6 @@ class OnlineSoftmax {
           [scale](Compute& limit, Compute& base) {
             base = limit * scale;
             limit = Kokkos::abs(base) <= largest_base ? limit + slack / scale : Compute(-1);
-            base -= exponent;
           },
           limits, base_);
       if (!math.none_above(s, limits)) return false;
