@@ -104,15 +104,17 @@ inline bool takes_long_tiles(AttentionProblem const& p) {
          p.keys_in_sight() >= (edges ? attention_long_causal_from : attention_long_from);
 }
 
-/// Tiles for few queries and for keys in pages, else the short ones of two consumers.
+/// Tiles for few queries and for keys in pages.
 template <class Exec, class T, class F>
-void visit_short_attention(AttentionProblem const& p, F const& f) {
-  std::int64_t const features = attention_features(p);
-  if (takes_few_queries(p))
-    visit_features(features, [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
-  else if (features <= 64)
-    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
-  else if (features <= 128)
+void visit_few_queries(AttentionProblem const& p, F const& f) {
+  visit_features(attention_features(p),
+                 [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
+}
+
+/// The short ones of two consumers for more than 64 features.
+template <class Exec, class T, class F>
+void visit_wide_attention(AttentionProblem const& p, F const& f) {
+  if (attention_features(p) <= 128)
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
   else
     f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
@@ -129,7 +131,12 @@ void visit_masked_attention(AttentionProblem const& p, F const& f) {
   if constexpr (std::is_same_v<Mask, mask::All> && requires { requires Score::few_registers; })
     if (!p.ranged() && !p.scales.present() && takes_long_tiles(p))
       return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
-  visit_short_attention<Exec, T>(p, f);
+  if (takes_few_queries(p))
+    visit_few_queries<Exec, T>(p, f);
+  else if (attention_features(p) <= 64)
+    f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
+  else
+    visit_wide_attention<Exec, T>(p, f);
 }
 
 /// Tiles of whole groups of keys for which one evaluation decides. Not for keys in pages.
@@ -144,13 +151,15 @@ void visit_dropping_attention(AttentionProblem const& p, F const& f) {
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
   bool const short_rows = p.causal && p.keys_in_sight() < attention_three_causal_from;
-  if (!takes_few_queries(p) && attention_features(p) <= 64)
+  if (takes_few_queries(p))
+    visit_few_queries<Exec, T>(p, f);
+  else if (attention_features(p) <= 64)
     short_rows ? f(BulkAtoms<Exec, T, AttentionShortRows>{})
                : f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
   else if (takes_long_tiles(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
-    visit_short_attention<Exec, T>(p, f);
+    visit_wide_attention<Exec, T>(p, f);
 }
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be

@@ -122,10 +122,9 @@ struct PackedNormBackward {
     Result result{first, nullptr};
     find(result, columns);
     Gradients sums;
-    if (shared && stages > 2)
-      rows_in_advance(columns, mine, slopes, source, result, sums);
-    else
-      row_by_row(columns, mine, slopes, source, result, sums);
+    if constexpr (shared)
+      if (stages > 2) rows_in_advance(columns, mine, slopes, source, result, sums);
+    if (!shared || stages <= 2) row_by_row(columns, mine, slopes, source, result, sums);
     if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
     if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
   }
