@@ -207,12 +207,13 @@ struct RelativeBias {
     typename V::const_value_type* middle;
     std::int64_t stride;
     int most, offset;
-    KOKKOS_FUNCTION T operator()(T s, int i, int j) const { return s + at(j - i - offset); }
+    T least, largest;  // of the ends
+    KOKKOS_FUNCTION T operator()(T s, int i, int j) const { return s + by_distance(j - i); }
+    KOKKOS_FUNCTION T by_distance(int keys_less_query) const { return at(keys_less_query - offset); }
     KOKKOS_FUNCTION bool adds_constant(int i_begin, int i_end, int j_begin, int j_end, T& c) const {
-      int const least = j_begin - i_end + 1 - offset, largest = j_end - 1 - i_begin - offset;
-      if (least < most && largest > -most) return false;
-      c = at(least);
-      return true;
+      int const from = j_begin - i_end + 1 - offset, to = j_end - 1 - i_begin - offset;
+      c = from >= most ? largest : least;
+      return from >= most || to <= -most;
     }
 
    private:
@@ -227,7 +228,13 @@ struct RelativeBias {
   template <class T>
   KOKKOS_FUNCTION OfHead<T> prepare(int, int h) const {
     int const most = static_cast<int>(table.extent(1)) / 2;
-    return {&table(table.extent(0) == 1 ? 0 : h, most), static_cast<std::int64_t>(table.stride(1)), most, offset};
+    int const row = table.extent(0) == 1 ? 0 : h;
+    return {&table(row, most),
+            static_cast<std::int64_t>(table.stride(1)),
+            most,
+            offset,
+            static_cast<T>(table(row, 0)),
+            static_cast<T>(table(row, 2 * most))};
   }
   template <class T>
   KOKKOS_FUNCTION T operator()(T s, int b, int h, int i, int j) const {

@@ -126,6 +126,9 @@ std::vector<Result> measure(
     guarded(c, [&] { c.sampler = stopwatch.sampler(c.implementation->launch, c.result->calls, alone); });
     c.result->replayed = c.sampler.replayed;
   }
+  // What is alone here is compared with other programs' results, which must not depend on what ran before either.
+  if constexpr (requires { stopwatch.rest(); })
+    if (contestants.size() == 1 && !bound_by_memory) stopwatch.rest();
   for (int round = 0; round < rounds; ++round)
     for (Contestant& c : contestants) {
       if (round >= c.wanted || !c.result->error.empty()) continue;

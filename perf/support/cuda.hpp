@@ -7,9 +7,11 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "support/stopwatch.hpp"
 
@@ -109,6 +111,9 @@ class Stopwatch<Kokkos::Cuda> {
     exec_.fence("tessera::perf::warm_up");
     return timer.seconds();
   }
+
+  /// A card at its power limit lowers its clock for what comes next, by a tenth and more after 50 ms of products.
+  void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
 
   /// The flush is queued before the first event and takes longer than the host needs to queue what follows, so that
   /// the device never waits for the host between the events.

@@ -264,9 +264,11 @@ TEST_CASE_TEMPLATE_APPLY(automatic_id, Spaces);
 
 TEST_CASE("parts of the keys fill the machine where there is something to gain") {
   auto const splits = [](std::int64_t tiles, std::int64_t steps, bool ragged = false) {
-    return detail::attention_splits({tiles, steps, 264, 4, 64, ragged});
+    return detail::attention_splits({tiles, steps, 264, 105.6, 4, 64, ragged});
   };
-  CHECK(splits(8, 2048) == 33);  // one round of all teams
+  CHECK(splits(8, 2048) == 16);  // as many teams as memory serves, and no more
+  CHECK(splits(128, 128) == 1);
+  CHECK(splits(32, 128) == 4);
   CHECK(splits(264, 2048) == 1);
   CHECK(splits(8, 7) == 1);     // too few steps
   CHECK(splits(0, 2048) == 1);  // nothing to do

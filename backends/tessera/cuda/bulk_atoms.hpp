@@ -531,6 +531,30 @@ struct Atoms : Sizes {
       for (int i = 0; i < Accumulator<M, N>::columns / 2; ++i)
         acc.r[0][i] = acc.r[0][i] * factor + Compute(i / 4 * 8 + i % 2);
     }
+    /// acc = acc scale + f(column - row). A thread's eight rows further down have what eight columns to the left had,
+    /// and its warp needs N + 16 numbers in all: each lane asks for a few, 32 side by side, and hands them round.
+    template <int M, int N, class F>
+    __device__ __forceinline__ void add_by_distance(Accumulator<M, N>& acc, Compute scale, F const& f) const {
+      static_assert(Accumulator<M, N>::blocks == 1 && N % 16 == 0);
+      constexpr int most = 7;  // rows that the first of a quad lies above the warp's last
+      int const lane = thread % 32, from = lane % 4 * 2 - lane / 4 + most;
+      int const first = col<M, N>() - row<M, N>() - thread / 32 * 16 - most - 8;  // distance of lane 0's first number
+      Compute above[2] = {}, here[2], numbers = 0;
+#pragma unroll
+      for (int block = -1; block < N / 8; ++block) {
+        if (block % 2 != 0) numbers = f(first + (block + 1) * 8 + lane);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) here[e] = __shfl_sync(~0u, numbers, from + e + (block % 2 != 0 ? 0 : 8));
+        if (block >= 0)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            Compute* const to = acc.r[0] + block * 4 + e;
+            to[0] = to[0] * scale + here[e];
+            to[2] = to[2] * scale + above[e];
+          }
+        above[0] = here[0], above[1] = here[1];
+      }
+    }
     /// acc = acc scale + tile, whose elements are of type T. Every thread of the consumer has read the tile afterwards.
     template <class T, int M, int N>
     __device__ __forceinline__ void add_tile(Accumulator<M, N>& acc, Compute scale, Addend<M, N> const& tile) const {

@@ -111,17 +111,21 @@ struct MergeKernel {
   }
 };
 
-/// Rows are the features of a head, which a warp holds; longer ones are walked.
-template <class Exec, class F>
-void with_merge_shape(std::int64_t features, F const& f) {
+/// f(shape, few): rows are the features of a head, which a warp holds; longer ones are walked, and those of fp64, which
+/// no attention on a GPU makes and which took two thirds of the compiler's time.
+template <class Exec, class Acc, class F>
+void with_merge_shape(std::int64_t features, bool few, F const& f) {
+  auto const with_few = [&](auto shape) { few ? f(shape, std::true_type{}) : f(shape, std::false_type{}); };
   if constexpr (Machine<Exec>::lanes == 1)
-    f(HostShape{});
+    f(HostShape{}, std::true_type{});
+  else if constexpr (std::is_same_v<Acc, double>)
+    f(Shape<128, Worker::thread, false, 2, 4>{}, std::false_type{});
   else if (features <= 128)
-    f(Shape<128, Worker::thread, true, 1, 4>{});
+    with_few(Shape<128, Worker::thread, true, 1, 4>{});
   else if (features <= 256)
-    f(Shape<128, Worker::thread, true, 2, 4>{});
+    with_few(Shape<128, Worker::thread, true, 2, 4>{});
   else
-    f(Shape<128, Worker::thread, false, 2, 4>{});
+    with_few(Shape<128, Worker::thread, false, 2, 4>{});
 }
 
 template <class Acc, class Exec>
@@ -129,23 +133,17 @@ void start_merge(Exec const& exec, MergeProblem problem) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
   collapse(problem.out, problem.lse, problem.own, problem.own_lse, problem.part, problem.part_lse);
   TileGrid const grid = row_grid(problem.out);
-  with_merge_shape<Exec>(grid.columns, [&](auto shape) {
+  with_merge_shape<Exec, Acc>(grid.columns, problem.count <= 2, [&](auto shape, auto few) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
     Operand part = rows(problem.part);
     // Parts behind the first are read in packs as well if they begin where packs may.
     auto const pack = static_cast<std::int64_t>(16 / size_of(part.type));
     if (wide && problem.stride % pack != 0) part.packed = false;
-    auto const start = [&](auto few) {
-      launch_tiles<Shape>("tessera::merge_attention", exec, grid,
-                          MergeKernel<KernelSpace<Exec>, Acc, Shape, decltype(few)::value>{
-                              grid, rows(problem.out), rows(problem.lse), rows(problem.own), rows(problem.own_lse),
-                              part, rows(problem.part_lse), problem.stride, problem.lse_stride, problem.count});
-    };
-    if (wide && problem.count > 2)
-      start(std::false_type{});
-    else
-      start(std::true_type{});
+    launch_tiles<Shape>("tessera::merge_attention", exec, grid,
+                        MergeKernel<KernelSpace<Exec>, Acc, Shape, decltype(few)::value>{
+                            grid, rows(problem.out), rows(problem.lse), rows(problem.own), rows(problem.own_lse), part,
+                            rows(problem.part_lse), problem.stride, problem.lse_stride, problem.count});
   });
 }
 

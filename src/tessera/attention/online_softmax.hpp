@@ -102,51 +102,16 @@ class OnlineSoftmax {
     return true;
   }
 
-  /// The same of scores that are x factor + offset, which this thread has for its elements of a row; `largest`: the
-  /// largest score of a row.
+  /// The same of scores that are x factor + offset, which this thread has for its elements of a row: at no price, but
+  /// where an exponent exceeds `most`, whose rounding might show.
   template <class Scores, class Moved>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Values& largest,
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Compute most,
                                           Moved const& moved) {
-    Compute const scale = scale_;
-    math.for_rows(
-        [scale](Compute& top, Compute const& off, Compute& m, Compute& a, Compute& base, Compute& l) {
-          Compute const before = m;
-          m = (top - before) * scale <= slack ? before : top;
-          base = m == lowest ? Compute(0) : m * scale;
-          a = Math::exp2(before * scale - base);
-          base -= off * scale + exponent;
-          l *= a;
-        },
-        largest, offset, m_, a_, base_, l_);
-    moved();
-    take_exponentials(math, s, Times<Compute>{factor * scale});
-  }
-  /// The same where no maximum moves and no exponent is so large that its rounding shows, which `most` says; else
-  /// false, and nothing is done.
-  template <class Scores>
-  KOKKOS_FORCEINLINE_FUNCTION bool update_in_place(Math& math, Scores& s, Compute factor, Values const& offset,
-                                                   Compute most) {
-    if constexpr (asks_first<Scores>) {
-      Compute const scale = scale_, per_factor = reciprocal_approximate(factor);
-      Values limits = m_;
-      math.for_rows(
-          [=](Compute& limit, Compute const& off) {
-            bool const moderate = Kokkos::abs(limit * scale) <= most && Kokkos::abs(off * scale) <= most;
-            limit = moderate ? (limit + slack / scale - off) * per_factor : Compute(-1);
-          },
-          limits, offset);
-      if (!math.none_above(s, limits)) return false;
-      math.for_rows(
-          [scale](Compute& base, Compute& a, Compute const& m, Compute const& off) {
-            base = (m - off) * scale;
-            a = 1;
-          },
-          base_, a_, m_, offset);
-      take_exponentials(math, s, Times<Compute>{factor * scale});
-      return true;
-    } else {
-      return false;
+    if (!keeps_maximum(math, s, factor, offset, most)) {
+      move_maximum(math, s, factor, offset, most);
+      moved();
     }
+    take_exponentials(math, s, Times<Compute>{factor * scale_});
   }
 
   /// Brings what was accumulated before the last update to the new maximum.
@@ -207,6 +172,30 @@ class OnlineSoftmax {
       return false;
     }
   }
+  /// The same of scores that are x factor + offset.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION bool keeps_maximum([[maybe_unused]] Math& math, [[maybe_unused]] Scores const& s,
+                                                 [[maybe_unused]] Compute factor, [[maybe_unused]] Values const& offset,
+                                                 [[maybe_unused]] Compute most) {
+    if constexpr (asks_first<Scores>) {
+      Compute const scale = scale_, per_factor = reciprocal_approximate(factor);
+      Values limits = m_;
+      math.for_rows(
+          [=](Compute& limit, Compute& base, Compute const& off) {
+            Compute const before = limit;
+            base = (before - off) * scale;
+            limit = (before + slack / scale - off) * per_factor;
+            limit = Kokkos::abs(before * scale) <= most ? limit : Compute(-1);
+            limit = Kokkos::abs(off * scale) <= most ? limit : Compute(-1);
+          },
+          limits, base_, offset);
+      if (!math.none_above(s, limits)) return false;
+      math.for_rows([](Compute& a) { a = 1; }, a_);
+      return true;
+    } else {
+      return false;
+    }
+  }
   /// Finds the maxima, and the factors by which what was accumulated before shrinks.
   template <class Scores>
   KOKKOS_FORCEINLINE_FUNCTION void move_maximum(Math& math, Scores& s) {
@@ -230,6 +219,34 @@ class OnlineSoftmax {
           l *= a;
         },
         a_, l_, base_);
+  }
+  /// The same of scores that are x factor + offset. If one is so large that rounding would show, s becomes the scores
+  /// and the factor 1.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void move_maximum(Math& math, Scores& s, Compute& factor, Values const& offset,
+                                                Compute most) {
+    Values largest(math, lowest);
+    math.own_row_max(s, largest);
+    math.for_rows([factor](Compute& x, Compute const& off) { x = x * factor + off; }, largest, offset);
+    math.join_row_max(largest);
+    bool moderate = true;
+    math.for_rows([&](Compute x) { moderate = moderate && Kokkos::abs(x) <= most; }, largest);
+    if (!math.holds_for_all(moderate)) {
+      math.for_each_with(s, offset, [factor](Compute& x, Compute off) { x = x * factor + off; });
+      factor = 1;
+      return move_maximum(math, s);
+    }
+    Compute const scale = scale_;
+    math.for_rows(
+        [scale](Compute& top, Compute const& off, Compute& m, Compute& a, Compute& base, Compute& l) {
+          Compute const before = m;
+          m = (top - before) * scale <= slack ? before : top;
+          base = m * scale;
+          a = Math::exp2(before * scale - base);
+          base -= off * scale + exponent;
+          l *= a;
+        },
+        largest, offset, m_, a_, base_, l_);
   }
   /// Scores become weights relative to base_.
   template <class Scores, class Exponents>

@@ -234,6 +234,15 @@ inline void plan_splits(AttentionPlan& plan, AttentionProblem const& p, Attentio
 template <class Mask>
 using TiledMask = std::conditional_t<std::is_same_v<Mask, mask::All>, Ranges, Mask>;
 
+/// Teams a multiprocessor behind which further ones take as much longer: where a head's keys are read by one tile of
+/// queries, those that take all that memory gives.
+template <class Atoms>
+double saturation(AttentionProblem const& p) {
+  if constexpr (requires { Atoms::saturation; })
+    if (p.q.rows <= Atoms::BM) return Atoms::saturation;
+  return Atoms::teams_at_once;
+}
+
 template <class Atoms, class Score, class Mask, class Exec>
 AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, AttentionOptions const& options,
                                  AttentionAlgorithm algorithm, char const* reason) {
@@ -250,9 +259,10 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
   SplitShape const shape{plan.tiles,
                          (p.keys_in_sight() + Atoms::BN - 1) / Atoms::BN,
                          std::int64_t(plan.concurrency) * Atoms::teams_at_once,
+                         plan.concurrency * saturation<Atoms>(p),
                          static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
                          Atoms::BN,
-                         p.key_lengths != nullptr};
+                         p.key_lengths != nullptr && p.q.outer > 1};
   plan_splits(plan, p, options, shape, sizeof(typename Atoms::Compute),
               WantsRowsContiguous<Atoms> ? arranged_bytes(p) : 0);
   return plan;

@@ -24,6 +24,19 @@ concept AddsConstants = requires(OfHead const& f, T& c) {
   { f.adds_constant(0, 1, 0, 1, c) } -> std::same_as<bool>;
 };
 
+/// One that adds what depends on key less query only, of any two.
+template <class OfHead, class T>
+concept AddsByDistance = requires(OfHead const& f) {
+  { f.by_distance(0) } -> std::same_as<T>;
+};
+/// A callable for distances, and a machine whose threads find such numbers together, to state concepts with.
+struct DistanceProbe {
+  KOKKOS_FUNCTION float operator()(int) const { return 0; }
+};
+template <class Math, class Accumulator>
+concept FindsDistances = requires(Math const& math, Accumulator& acc) {
+  math.add_by_distance(acc, 1.0f, DistanceProbe{});
+};
 /// One that may be asked about queries and keys that there are not.
 template <class Score>
 inline constexpr bool asked_anywhere = requires {

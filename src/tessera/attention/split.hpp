@@ -21,22 +21,26 @@ struct SplitShape {
   std::int64_t tiles;  // of queries, over batch and heads
   std::int64_t steps;  // of the keys, for a tile that sees them all
   std::int64_t slots;  // teams that work at the same time
+  double saturating;   // as many as take all that memory gives
   int rows, tile_keys;
   bool ragged;  // batch entries have lengths of their own
 };
 
-/// The fewest parts that take the least time, in steps: rounds of teams over the machine, each with its part of the
-/// steps and what a team's beginning and end take, and the merge.
+/// The fewest parts that take the least time, in steps of a team alone: rounds of teams over the machine, each with its
+/// part of the steps and what a team's beginning and end take, and the merge.
 inline int attention_splits(SplitShape const& s) {
   using Clocks = AttentionSplitClocks;
   if (s.tiles == 0 || s.steps < 2 * Clocks::fewest_steps) return 1;
   auto const time = [&](std::int64_t splits) {
-    std::int64_t const rounds = (s.tiles * splits + s.slots - 1) / s.slots;
+    std::int64_t const full = s.tiles * splits / s.slots, rest = s.tiles * splits % s.slots;
     auto const part = static_cast<double>((s.steps + splits - 1) / splits);
     double const store = splits > 1 ? Clocks::store * s.rows / s.tile_keys : 0;
     double const merge = splits > 1 ? Clocks::merge + Clocks::merge_part * static_cast<double>(splits) : 0;
+    auto const round = [&](std::int64_t teams) {
+      return teams == 0 ? 0 : part * std::max(1.0, static_cast<double>(teams) / s.saturating) + Clocks::team + store;
+    };
     // Where batch entries are of different lengths, some team begins a long part when the others are done.
-    return static_cast<double>(rounds) * (part + Clocks::team + store) + merge + (s.ragged ? part : 0);
+    return static_cast<double>(full) * round(s.slots) + round(rest) + merge + (s.ragged ? part : 0);
   };
   std::int64_t const most = std::min<std::int64_t>(s.steps / Clocks::fewest_steps, Clocks::most_splits);
   std::int64_t best = 1;

@@ -72,6 +72,8 @@ struct AttentionWeights {
       if (f.adds_constant(t.query, t.query + BM, first_key, first_key + BN, c))
         return math.for_each(s, [&](Compute& x, int, int) { x = x * own + c; });
     }
+    if constexpr (AddsByDistance<OfHead, Compute> && FindsDistances<Math, Scores>)
+      return math.add_by_distance(s, own, [&](int distance) { return f.by_distance(first_key - t.query + distance); });
     if constexpr (HasNear<OfHead, Compute> && !bounds_rows) {
       if (taken_for_small(math, s, f.template near<OfHead::nears - 1>(own, Compute(1)))) return;
     }
@@ -137,20 +139,26 @@ struct AttentionWeights {
         auto const whole = f.whole(kernel.score_scale(t), log2_e);
         if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest, moved);
       }
-    bool modified = false;
-    if constexpr (adds_sums<OfHead>)
+    if constexpr (adds_sums<OfHead>) {
+      Compute factor = 1;
+      RowValues offset(math);
       if (sums.found) {
-        if (weigh_sums(math, sums, AddsPlanes<OfHead>, s, softmax, moved)) return;
-        modified = true;
+        factor = sums.factor, offset = sums.offset;
+        if constexpr (AddsPlanes<OfHead>) math.add_columns(s, sums.in_columns);
+      } else {
+        modify(math, j, f, s, bs);
       }
-    if (!modified) modify(math, j, f, s, bs);
-    if constexpr (scales_steps) {
-      RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
-      math.row_max(s, largest);
-      bool const own = std::is_same_v<OwnScore, score::Identity>;
-      softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest, moved);
+      softmax.update(math, s, factor, offset, most_moderate, moved);
     } else {
-      softmax.update(math, s, moved);
+      modify(math, j, f, s, bs);
+      if constexpr (scales_steps) {
+        RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
+        math.row_max(s, largest);
+        bool const own = std::is_same_v<OwnScore, score::Identity>;
+        softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest, moved);
+      } else {
+        softmax.update(math, s, moved);
+      }
     }
   }
   /// Values of a step count in units of its scale: what was accumulated in those of the step before comes to them.
@@ -189,7 +197,8 @@ struct AttentionWeights {
     }
   }
   /// What f adds to the scores of a step, where it is one number or a plane that grows with the key: scores are then
-  /// x factor + offset of this thread's part of a row, x being products, or products in_columns + column.
+  /// x factor + offset of this thread's part of a row, x being products, or products in_columns + column. The offset
+  /// goes into what exponents are relative to: a plane is a multiply-add a score, a constant nothing.
   struct Sums {
     bool found;
     Compute factor, in_columns;
@@ -221,27 +230,6 @@ struct AttentionWeights {
       }
       return sums;
     }
-  }
-  /// Weights of such scores, for a plane at the price of a multiply-add a score, for a constant of none: what a row has
-  /// goes into what exponents are relative to. Where rounding would show, s becomes the scores: false.
-  template <class Moved>
-  KOKKOS_FORCEINLINE_FUNCTION bool weigh_sums(Math& math, Sums const& sums, bool plane, Scores& s,
-                                              OnlineSoftmax<Atoms, BM>& softmax, Moved const& moved) const {
-    Compute const factor = sums.factor;
-    RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>), offset = sums.offset;
-    if (plane) math.add_columns(s, sums.in_columns);
-    if (softmax.update_in_place(math, s, factor, offset, most_moderate)) return true;
-    math.own_row_max(s, largest);
-    math.for_rows([factor](Compute& x, Compute off) { x = x * factor + off; }, largest, offset);
-    math.join_row_max(largest);
-    bool all = true;
-    math.for_rows([&](Compute x) { all = all && Kokkos::abs(x) <= most_moderate; }, largest);
-    if (math.holds_for_all(all)) {
-      softmax.update(math, s, factor, offset, largest, moved);
-      return true;
-    }
-    math.for_each_with(s, offset, [factor](Compute& x, Compute off) { x = x * factor + off; });
-    return false;
   }
   /// Whether the rounding of such exponents does not show.
   template <class Near>
