@@ -264,7 +264,8 @@ TEST_CASE_TEMPLATE_APPLY(automatic_id, Spaces);
 
 TEST_CASE("parts of the keys fill the machine where there is something to gain") {
   auto const splits = [](std::int64_t tiles, std::int64_t steps, bool ragged = false) {
-    return detail::attention_splits({tiles, steps, 264, 105.6, 4, 64, ragged});
+    return detail::attention_splits(
+        {tiles, steps, 264, 4, 64, ragged, 105.6, {.team = 4, .merge = 6, .saturation = 0.8}});
   };
   CHECK(splits(8, 2048) == 16);  // as many teams as memory serves, and no more
   CHECK(splits(128, 128) == 1);

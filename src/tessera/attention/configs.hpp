@@ -69,6 +69,16 @@ struct AttentionBiased : AttentionBulk<Features, 128> {
   static constexpr int bias_depth = Features > 64 ? 1 : 2;
   static constexpr int producer_registers = 40, consumer_registers = 232;
 };
+/// What the choice of parts of the keys counts with, in steps of a tile by a team alone.
+struct AttentionSplitClocks {
+  double team = 2;                       // a team's first step to arrive, and its last products
+  double store = 2;                      // O in fp32, written and read again: a row is as many bytes as two keys
+  double merge = 2;                      // a kernel of its own
+  double merge_part = 0.1;               // parts are read eight at a time
+  double saturation = 0;                 // teams a multiprocessor behind which more take as much longer; 0: none
+  static constexpr double worth = 0.95;  // of the time in one part, before a workspace is asked for
+  static constexpr std::int64_t fewest_steps = 4, most_splits = 256;
+};
 /// Few queries, as in decoding, and keys in pages: what K and V take to arrive is all there is. One consumer has all
 /// rows; steps of 16 KB a tile, so that two teams fit a multiprocessor, of which one begins or ends under the other's
 /// copies. With 256 threads a team there are registers to spare.
@@ -76,7 +86,8 @@ template <int Features>
 struct AttentionFewQueries : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 8192 / Features, D = Features, depth = 2, query_depth = 1;
   static constexpr int teams_at_once = 2;
-  static constexpr double saturation = 0.8;  // teams a multiprocessor that take all that memory gives
+  /// On an H200 a step of d 128 takes 0.76 us; 128 teams read keys at 4.2 TB/s, 256 at 4.0; a merge takes 5 us.
+  static constexpr AttentionSplitClocks split_clocks{.team = 4, .merge = 6, .saturation = 0.8};
   static constexpr bool reads_pages = true;
   static constexpr int producer_registers = 40, consumer_registers = 216;
   static constexpr bool take_turns = true, staged_store = false;
@@ -141,17 +152,6 @@ struct AttentionTf32Few : BulkSizes {
   static constexpr int teams_at_once = 2;
   static constexpr int producer_registers = 40, consumer_registers = 216, store_boxes = 1;
   static constexpr bool take_turns = true, reads_pages = true;
-};
-/// What the choice of parts of the keys counts with, in steps of a tile by a team alone. On an H200 a step of few
-/// queries of d 128 takes 0.76 us; 128 teams read keys at 4.2 TB/s, 256 at 4.0; a merge takes 5 us, and 0.1 more a
-/// part.
-struct AttentionSplitClocks {
-  static constexpr double team = 4;          // a team's first step to arrive, and its last products
-  static constexpr double store = 2;         // O in fp32, written and read again: a row is as many bytes as two keys
-  static constexpr double merge = 6;         // a kernel of its own
-  static constexpr double merge_part = 0.1;  // parts are read eight at a time
-  static constexpr double worth = 0.95;      // of the time in one part, before a workspace is asked for
-  static constexpr std::int64_t fewest_steps = 4, most_splits = 256;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 4096;

@@ -234,13 +234,12 @@ inline void plan_splits(AttentionPlan& plan, AttentionProblem const& p, Attentio
 template <class Mask>
 using TiledMask = std::conditional_t<std::is_same_v<Mask, mask::All>, Ranges, Mask>;
 
-/// Teams a multiprocessor behind which further ones take as much longer: where a head's keys are read by one tile of
-/// queries, those that take all that memory gives.
 template <class Atoms>
-double saturation(AttentionProblem const& p) {
-  if constexpr (requires { Atoms::saturation; })
-    if (p.q.rows <= Atoms::BM) return Atoms::saturation;
-  return Atoms::teams_at_once;
+constexpr AttentionSplitClocks split_clocks() {
+  if constexpr (requires { Atoms::split_clocks; })
+    return Atoms::split_clocks;
+  else
+    return {};
 }
 
 template <class Atoms, class Score, class Mask, class Exec>
@@ -256,13 +255,16 @@ AttentionPlan describe_attention(Exec const& exec, AttentionProblem const& p, At
   plan.tiles = p.tiles(Atoms::BM);
   plan.concurrency = Machine<Exec>::concurrency(exec);
   plan.reason = reason;
-  SplitShape const shape{plan.tiles,
-                         (p.keys_in_sight() + Atoms::BN - 1) / Atoms::BN,
-                         std::int64_t(plan.concurrency) * Atoms::teams_at_once,
-                         plan.concurrency * saturation<Atoms>(p),
-                         static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
-                         Atoms::BN,
-                         p.key_lengths != nullptr && p.q.outer > 1};
+  constexpr AttentionSplitClocks clocks = split_clocks<Atoms>();
+  SplitShape const shape{
+      plan.tiles,
+      (p.keys_in_sight() + Atoms::BN - 1) / Atoms::BN,
+      std::int64_t(plan.concurrency) * Atoms::teams_at_once,
+      static_cast<int>(std::min<std::int64_t>(p.q.rows, Atoms::BM)),
+      Atoms::BN,
+      p.key_lengths != nullptr && p.q.outer > 1,
+      p.q.rows <= Atoms::BM ? plan.concurrency * clocks.saturation : 0,  // else keys come from caches
+      clocks};
   plan_splits(plan, p, options, shape, sizeof(typename Atoms::Compute),
               WantsRowsContiguous<Atoms> ? arranged_bytes(p) : 0);
   return plan;

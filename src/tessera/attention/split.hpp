@@ -21,31 +21,34 @@ struct SplitShape {
   std::int64_t tiles;  // of queries, over batch and heads
   std::int64_t steps;  // of the keys, for a tile that sees them all
   std::int64_t slots;  // teams that work at the same time
-  double saturating;   // as many as take all that memory gives
   int rows, tile_keys;
-  bool ragged;  // batch entries have lengths of their own
+  bool ragged;            // batch entries have lengths of their own
+  double saturating = 0;  // teams that take all that memory gives; 0: more than there are slots
+  AttentionSplitClocks clocks = {};
 };
 
 /// The fewest parts that take the least time, in steps of a team alone: rounds of teams over the machine, each with its
 /// part of the steps and what a team's beginning and end take, and the merge.
 inline int attention_splits(SplitShape const& s) {
-  using Clocks = AttentionSplitClocks;
-  if (s.tiles == 0 || s.steps < 2 * Clocks::fewest_steps) return 1;
+  AttentionSplitClocks const& clocks = s.clocks;
+  if (s.tiles == 0 || s.steps < 2 * clocks.fewest_steps) return 1;
   auto const time = [&](std::int64_t splits) {
     std::int64_t const full = s.tiles * splits / s.slots, rest = s.tiles * splits % s.slots;
     auto const part = static_cast<double>((s.steps + splits - 1) / splits);
-    double const store = splits > 1 ? Clocks::store * s.rows / s.tile_keys : 0;
-    double const merge = splits > 1 ? Clocks::merge + Clocks::merge_part * static_cast<double>(splits) : 0;
+    double const store = splits > 1 ? clocks.store * s.rows / s.tile_keys : 0;
+    double const merge = splits > 1 ? clocks.merge + clocks.merge_part * static_cast<double>(splits) : 0;
     auto const round = [&](std::int64_t teams) {
-      return teams == 0 ? 0 : part * std::max(1.0, static_cast<double>(teams) / s.saturating) + Clocks::team + store;
+      return teams == 0 ? 0
+                        : part * (s.saturating > 0 ? std::max(1.0, static_cast<double>(teams) / s.saturating) : 1) +
+                              clocks.team + store;
     };
     // Where batch entries are of different lengths, some team begins a long part when the others are done.
     return static_cast<double>(full) * round(s.slots) + round(rest) + merge + (s.ragged ? part : 0);
   };
-  std::int64_t const most = std::min<std::int64_t>(s.steps / Clocks::fewest_steps, Clocks::most_splits);
+  std::int64_t const most = std::min<std::int64_t>(s.steps / clocks.fewest_steps, clocks.most_splits);
   std::int64_t best = 1;
   for (std::int64_t splits = 2; splits <= most; ++splits)
-    if (time(splits) < time(best) * (best == 1 ? Clocks::worth : 1)) best = splits;
+    if (time(splits) < time(best) * (best == 1 ? clocks.worth : 1)) best = splits;
   return static_cast<int>(best);
 }
 
