@@ -54,10 +54,10 @@ struct AttentionBulk : BulkSizes {
 };
 /// Short rows of d 64 with a causal mask: three teams a multiprocessor, each a consumer of 64 queries, so that what a
 /// tile begins and ends with is under the others' products, and little of a tile is hidden (on an H200, 512 keys 209 ->
-/// 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389).
+/// 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389). Up to 1024 keys teams go on to the next tile (253, 327).
 struct AttentionShortRows : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 64, D = 64, depth = 2, query_depth = 2, teams_at_once = 3;
-  static constexpr bool one_head_a_tile = true;
+  static constexpr bool one_head_a_tile = true, few_steps = true;
   static constexpr int producer_registers = 24, consumer_registers = 136;
   static constexpr bool take_turns = true;
 };

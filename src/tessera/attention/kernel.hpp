@@ -171,10 +171,11 @@ struct AttentionKernel {
     return AttentionTiles<AttentionKernel>{*this}.left_of(t, j);
   }
   /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better. So
-  /// where several fit a multiprocessor: one begins under another's steps.
+  /// where several fit a multiprocessor, of which one begins under another's steps, if a tile has many.
   std::int64_t teams(int concurrency) const {
     bool const differ = masked || (ranged ? ranges.team_a_tile : causal && keys > 1024);
-    bool const team_a_tile = differ || Atoms::teams_at_once > 1;
+    constexpr bool few_steps = requires { requires Atoms::few_steps; };
+    bool const team_a_tile = differ || (Atoms::teams_at_once > 1 && !few_steps);
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
   }
 
