@@ -70,9 +70,6 @@ struct AttentionKernel {
   using Weights = typename Atoms::template Rounded<BM, BN>;     // (BM,BN)
   using BiasStage = AttentionBiasStage<Atoms, brings_biases>;
   using RowValues = typename Atoms::template RowValues<BM>;
-  /// The numerator comes to new maxima before weights are formed, not behind them: maxima seldom move, and between
-  /// weights and their rounding nothing is to be asked.
-  static constexpr bool rescales_early = OnlineSoftmax<Atoms, BM>::template asks_first<Scores>;
   static constexpr bool bounds_rows = BoundsRows<typename Atoms::Math, Scores, RowValues>;
   using Inputs =
       std::conditional_t<brings_biases, Streams<QStage, KStage, BiasStage, VStage>, Streams<QStage, KStage, VStage>>;
@@ -322,7 +319,7 @@ struct AttentionKernel {
       auto const first_sums = weights.find_sums(math, 0, f);
       math.template wait_all_but<0>(s);
       ks.release();
-      weights.weigh(math, 0, f, first_sums, s, bs, softmax, [] {});
+      weights.weigh(math, 0, f, first_sums, s, bs, softmax);
       if constexpr (scales_steps) unit = weights.key_scale(scales.tiles.v, key(t, 0));
       if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, 0, scales.tiles.v, s);
       weights.drop(math, first_words, s);
@@ -341,18 +338,14 @@ struct AttentionKernel {
         auto const sums = weights.find_sums(math, j, f);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        weights.weigh(math, j, f, sums, s, bs, softmax, [&] {
-          if constexpr (!rescales_early) return;
-          numerator.wait(math);
-          numerator.rescale(math, softmax);
-        });
+        weights.weigh(math, j, f, sums, s, bs, softmax);
         if constexpr (scales_steps) weights.change_unit(math, j, unit, softmax);
         if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, j, scales.tiles.v, s);
         weights.drop(math, words, s);
         numerator.wait(math);
         if constexpr (!numerator.multiplies_first) vs.release();
-        if constexpr (!rescales_early) numerator.rescale(math, softmax);
         math.round(s, p);
+        numerator.rescale(math, softmax);
       }
       qs.release();
       multiply(t.steps - 1);

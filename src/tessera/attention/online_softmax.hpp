@@ -53,20 +53,18 @@ class OnlineSoftmax {
   template <class Scores>
   static constexpr bool asks_first = slack > 0 && ComparesRows<Math, Scores, Values>;
 
-  /// Scores become weights relative to the new maximum. Before, if that may have moved, moved() is called.
-  template <class Scores, class Moved>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Moved const& moved) {
-    if (!keeps_maximum(math, s)) {
-      move_maximum(math, s);
-      moved();
-    }
+  /// Scores become weights relative to the new maximum.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s) {
+    moved_ = !keeps_maximum(math, s);
+    if (moved_) move_maximum(math, s);
+    if constexpr (!asks_first<Scores>) moved_ = moves(math);
     take_exponentials(math, s, Times<Compute>{scale_});
   }
 
   /// The same of scores whose exponents are f.minus(x, 0), which grows with x; `largest` is no less than any of a row.
-  template <class Scores, class Exponents, class Moved>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest,
-                                          Moved const& moved) {
+  template <class Scores, class Exponents>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest) {
     Compute const scale = scale_;
     math.for_rows(
         [&](Compute& x, Compute& m, Compute& a, Compute& base, Compute& l) {
@@ -79,7 +77,7 @@ class OnlineSoftmax {
           l *= a;
         },
         largest, m_, a_, base_, l_);
-    moved();
+    moved_ = moves(math);
     take_exponentials(math, s, f);
   }
 
@@ -97,39 +95,31 @@ class OnlineSoftmax {
         },
         largest, m_, base_);
     if (!math.holds_for_all(stays)) return false;
-    math.for_rows([](Compute& a) { a = 1; }, a_);
+    moved_ = false;
     take_exponentials(math, s, f);
     return true;
   }
 
   /// The same of scores that are x factor + offset, which this thread has for its elements of a row: at no price, but
   /// where an exponent exceeds `most`, whose rounding might show.
-  template <class Scores, class Moved>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Compute most,
-                                          Moved const& moved) {
-    if (!keeps_maximum(math, s, factor, offset, most)) {
-      move_maximum(math, s, factor, offset, most);
-      moved();
-    }
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Compute most) {
+    moved_ = !keeps_maximum(math, s, factor, offset, most);
+    if (moved_) move_maximum(math, s, factor, offset, most);
     take_exponentials(math, s, Times<Compute>{factor * scale_});
   }
 
   /// Brings what was accumulated before the last update to the new maximum.
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) {
-    if constexpr (slack > 0) {
-      bool stays = true;
-      math.for_rows([&stays](Compute& a) { stays = stays && a == Compute(1); }, a_);
-      if (math.holds_for_all(stays)) return;
-    }
-    multiply(math, acc);
+    if (moved_) multiply(math, acc);
   }
 
   /// What was accumulated before the last update, but for the denominators, shrinks by a further factor.
   KOKKOS_FORCEINLINE_FUNCTION void also_shrink(Math& math, Compute factor) {
     math.for_rows([factor](Compute& a) { a *= factor; }, a_);
   }
-  /// By which what was accumulated before the last update shrinks.
+  /// By which what was accumulated before the last update shrinks, where that is not asked first.
   KOKKOS_FORCEINLINE_FUNCTION Values const& factors() const { return a_; }
 
   /// Divides by the denominators, times `factor`; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
@@ -165,9 +155,7 @@ class OnlineSoftmax {
             limit = Kokkos::abs(base) <= largest_base ? limit + slack / scale : Compute(-1);
           },
           limits, base_);
-      if (!math.none_above(s, limits)) return false;
-      math.for_rows([](Compute& a) { a = 1; }, a_);
-      return true;
+      return math.none_above(s, limits);
     } else {
       return false;
     }
@@ -189,11 +177,19 @@ class OnlineSoftmax {
             limit = Kokkos::abs(off * scale) <= most ? limit : Compute(-1);
           },
           limits, base_, offset);
-      if (!math.none_above(s, limits)) return false;
-      math.for_rows([](Compute& a) { a = 1; }, a_);
-      return true;
+      return math.none_above(s, limits);
     } else {
       return false;
+    }
+  }
+  /// Whether a_, which an update has found, changes what was accumulated before.
+  KOKKOS_FORCEINLINE_FUNCTION bool moves([[maybe_unused]] Math& math) {
+    if constexpr (slack > 0) {
+      bool stays = true;
+      math.for_rows([&stays](Compute& a) { stays = stays && a == Compute(1); }, a_);
+      return !math.holds_for_all(stays);
+    } else {
+      return true;
     }
   }
   /// Finds the maxima, and the factors by which what was accumulated before shrinks.
@@ -301,6 +297,7 @@ class OnlineSoftmax {
 
   Compute scale_;
   Values m_, l_, a_, base_;
+  bool moved_ = true;  // a_ holds what accumulators shrink by; else they stay
 };
 
 }  // namespace tessera::detail
