@@ -41,7 +41,7 @@ TEST_CASE_TEMPLATE_DEFINE("attention follows maxima that rise and fall along the
   for (Ramp const ramp : ramps) {
     CAPTURE(ramp(0));
     CAPTURE(ramp(keys - 1));
-    for (int d : {64, 128, 200}) check_ramp<Exec, bf16_t>(ramp, d, false);
+    for (int d : {64, 96, 128, 192, 200}) check_ramp<Exec, bf16_t>(ramp, d, false);
     check_ramp<Exec, bf16_t>(ramp, 64, true);
     check_ramp<Exec, fp16_t>(ramp, 128, true);
     check_ramp<Exec, float>(ramp, 40, false);

@@ -107,6 +107,25 @@ TEST_CASE("the hopper pipeline attends over fp16, and into fp32") {
   }
 }
 
+TEST_CASE("the hopper pipeline's tiles of 192 features") {
+  for (bool causal : {false, true}) {
+    run_plain({1, 2, 1, 150, 170, 192, 192}, causal);
+    run_plain({2, 4, 2, 129, 641, 160, 136}, causal);
+    run_plain({1, 2, 2, 300, 200, 40, 176}, causal);
+    run_plain<fp16_t, float>({1, 2, 1, 140, 333, 136, 144}, causal, AttentionLayout::bshd);
+  }
+  run_window({1, 2, 2, 333, 600, 192, 160}, 90, -10);
+}
+
+TEST_CASE("the hopper pipeline's tiles of 96 features, by three consumers") {
+  run_plain({1, 2, 1, 300, 500, 96, 96}, false);
+  run_plain({2, 4, 2, 193, 229, 72, 80}, false);
+  run_plain({1, 2, 2, 191, 113, 16, 96}, false);
+  run_plain<fp16_t, float>({1, 2, 1, 400, 100, 88, 96}, false, AttentionLayout::bshd);
+  run_plain({1, 2, 1, 250, 4200, 96, 88}, true);
+  run_plain<fp16_t>({1, 1, 1, 4300, 4100, 72, 72}, true);  // two hundred queries see no key
+}
+
 TEST_CASE("the hopper pipeline's long key tiles") { run_plain({1, 1, 1, 130, 4100, 128, 120}, false); }
 
 TEST_CASE("the hopper pipeline takes the layout with the sequence first") {

@@ -79,6 +79,7 @@ struct RowAtoms : TeamAtoms<Sizes> {
   };
 
   struct Math : TeamMath {
+    static constexpr bool by_warps = true;  // products need no others
     /// Asked for anew: what depends on it is not kept over the products, which need all registers.
     __device__ __forceinline__ static int lane() { return ptx::lane(); }
     template <int M>

@@ -42,21 +42,6 @@ __device__ __forceinline__ void store_words(T* to, Pack<T, N> const& pack) {
   for (int i = 0; i < static_cast<int>(bytes / sizeof(Word)); ++i) __stcg(reinterpret_cast<Word*>(to) + i, words.v[i]);
 }
 
-/// By halves where no more elements are aligned: so the rest of what stores them is compiled once.
-template <class T, int N>
-__device__ __forceinline__ void store_words(T* to, Pack<T, N> const& pack, bool halves) {
-  if (!halves) return store_words(to, pack);
-  auto const half = Kokkos::bit_cast<Kokkos::Array<Pack<T, N / 2>, 2>>(pack);
-  store_words(to, half[0]);
-  store_words(to + N / 2, half[1]);
-}
-template <int N, class T>
-__device__ __forceinline__ Pack<T, N> load_words(T const* from, bool halves) {
-  if (!halves) return load_pack<N>(from);
-  return Kokkos::bit_cast<Pack<T, N>>(
-      Kokkos::Array<Pack<T, N / 2>, 2>{load_pack<N / 2>(from), load_pack<N / 2>(from + N / 2)});
-}
-
 /// Lines of Width accumulators. Layout has place(line, column), where Most neighbours are together, row(line), the row
 /// of the block that a line holds, and in_order, whether that is the line's number. What is read from memory for AtOnce
 /// elements is on its way before the first of them is used.
@@ -84,14 +69,14 @@ struct WarpLines {
   template <int Blocks, class F, class Write>
   __device__ __forceinline__ void store(Compute alpha, Compute beta, F const& f, int at_once,
                                         Write const& write) const {
-    static_assert(Most == 4);
-    bool const halves = std::is_same_v<F, Unchanged> && at_once == Most / 2;
-    bool aligned = (at_once >= Most || halves) && whole(Blocks - 1);
+    bool aligned = at_once >= Most && whole(Blocks - 1);
     if constexpr (!std::is_same_v<F, Unchanged>) aligned = aligned && f.template aligned<Most>();
     // The vote tells the compiler that it is the same in all lanes: a meeting of lanes that might have parted would
     // take the uniform registers from the mainloop.
     if (__all_sync(~0u, aligned)) {
-      store_packs<Most, Blocks>(alpha, beta, f, halves, write);
+      store_packs<Most, Blocks>(alpha, beta, f, write);
+    } else if (std::is_same_v<F, Unchanged> && __all_sync(~0u, at_once >= 2 && whole(Blocks - 1))) {
+      if constexpr (std::is_same_v<F, Unchanged>) store_packs<2, Blocks>(alpha, beta, f, write);
     } else {
       write(Constant<0>{});
 #pragma unroll 1
@@ -120,14 +105,13 @@ struct WarpLines {
   __device__ __forceinline__ T* data() const {
     return static_cast<T*>(const_cast<void*>(to.data)) + first;
   }
-  /// Count neighbours a lane, a block at a time, in memory by halves where no more are aligned. What f reads for the
-  /// next block is on its way meanwhile.
+  /// Count neighbours a lane, a block at a time. What f reads for the next block is on its way meanwhile.
   template <int Count, int Blocks, class F, class Write>
-  __device__ __forceinline__ void store_packs(Compute alpha, Compute beta, F const& f, bool halves,
-                                              Write const& write) const {
+  __device__ __forceinline__ void store_packs(Compute alpha, Compute beta, F const& f, Write const& write) const {
     constexpr int lanes_a_line = Width / Count, together = 32 / lanes_a_line, steps = Lines / together;
     static_assert(32 % lanes_a_line == 0 && Lines % together == 0);
-    constexpr int batch = AtOnce / Count < steps ? AtOnce / Count : steps, parts = steps / batch;
+    constexpr int at_once = Count < Most ? AtOnce / 2 : AtOnce;  // the rarer way has less to compile
+    constexpr int batch = at_once / Count < steps ? at_once / Count : steps, parts = steps / batch;
     static_assert(steps % batch == 0);
     using Steps = PackSteps<F, Count, batch, together>;
     int const at = ptx::lane(), c = at % lanes_a_line * Count, begin = at / lanes_a_line;
@@ -146,7 +130,7 @@ struct WarpLines {
       auto const now = read;
       if (i + 1 < Blocks * parts)
         read = Steps::read(*this, f, begin + (i + 1) % parts * (batch * together), (i + 1) / parts * Width + c);
-      combine<together>(x, alpha, beta, line, k, halves);
+      combine<together>(x, alpha, beta, line, k);
       Steps::apply(*this, f, x, now, line, k);
       visit_scalar<Compute>(to.type, [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -154,7 +138,7 @@ struct WarpLines {
           Pack<Compute, Count> pack;
 #pragma unroll
           for (int e = 0; e < Count; ++e) pack[e] = x[j][e];
-          store_words(to_pack, rounded<T>(pack), halves);
+          store_words(to_pack, rounded<T>(pack));
         });
       });
     }
@@ -201,8 +185,8 @@ struct WarpLines {
   }
   /// alpha * x + beta * matrix
   template <int Together, int Batch, int Count>
-  __device__ __forceinline__ void combine(Compute (&x)[Batch][Count], Compute alpha, Compute beta, int line, int k,
-                                          bool halves) const {
+  __device__ __forceinline__ void combine(Compute (&x)[Batch][Count], Compute alpha, Compute beta, int line,
+                                          int k) const {
     if (alpha != Compute(1))
 #pragma unroll
       for (int i = 0; i < Batch; ++i)
@@ -213,7 +197,7 @@ struct WarpLines {
         using T = typename decltype(tag)::type;
         Pack<T, Count> read[Batch];
         each_pack<Together, Batch>(data<T>() + k, line,
-                                   [&](int i, T const* from) { read[i] = load_words<Count>(from, halves); });
+                                   [&](int i, T const* from) { read[i] = load_pack<Count>(from); });
 #pragma unroll
         for (int i = 0; i < Batch; ++i) {
           Pack<Compute, Count> const c = widened<Compute>(read[i]);

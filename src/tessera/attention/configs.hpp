@@ -8,7 +8,8 @@
 
 #include <tessera/atoms.hpp>
 
-// Every tuning number of attention, with its reason. D is the features of a head rounded up to 64, 128 or 256.
+// Every tuning number of attention, with its reason. D is the features of a head rounded up to 64, 128 or 256,
+// sometimes to 96 or 192.
 namespace tessera::detail {
 
 /// A row of scores is one vector of 32 lanes, so that its maximum and sum need no barrier. Tiles of 64 leave room for
@@ -39,10 +40,12 @@ inline constexpr std::int64_t attention_tall_tiles = 32;  // from so many on the
 /// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
 /// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,
 /// whose diagonal tiles are half empty (+8 % at 1024, even at 4096). Of d 256 two stages of 80 keys fit beside Q, and
-/// their scores beside 128 registers of the numerator. Of d 64 exponentials take as long as products, and three
-/// consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %). Results leave
-/// through shared memory where there is room (1024 keys +14 % with d 128), and with d 64 the next tile's queries come
-/// before the last's are done with (+3 to +9 %).
+/// their scores beside 128 registers of the numerator; of d 192, 96 keys (from 609 TFLOP/s in tiles of d 256 to 771 at
+/// 4096 keys, of d 160 from 457 to 651; 112 keys leave fewer registers). Of d 64 exponentials take as long as products,
+/// and three consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %). So do
+/// they with d 96 and 112 keys, for which they have registers (from 565 in tiles of d 128 to 676 at 4096 keys, of d 72
+/// from 376 to 490; 1024 keys -2 and +7 %). Results leave through shared memory where there is room (1024 keys +14 %
+/// with d 128), and with d 64 the next tile's queries come before the last's are done with (+3 to +9 %).
 template <int Features, int Keys, int Consumers = 2>
 struct AttentionBulk : BulkSizes {
   static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2;
@@ -50,7 +53,7 @@ struct AttentionBulk : BulkSizes {
   static constexpr bool one_head_a_tile = true;  // heads together have AttentionFewQueries
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true, staged_store = Features <= 128;
-  static constexpr int store_boxes = Features == 128 && Keys > 128 ? 1 : 2;
+  static constexpr int store_boxes = Features > 64 && Features <= 128 && Keys > 128 ? 1 : 2;
 };
 /// Short rows of d 64 with a causal mask: three teams a multiprocessor, each a consumer of 64 queries, so that what a
 /// tile begins and ends with is under the others' products, and little of a tile is hidden (on an H200, 512 keys 209 ->
@@ -154,6 +157,7 @@ struct AttentionTf32Few : BulkSizes {
   static constexpr bool take_turns = true, reads_pages = true;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
+inline constexpr int attention_keys_of_96 = 112, attention_keys_of_192 = 96;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192, attention_three_causal_from = 4096;
 template <int Features>
 inline constexpr int attention_dropout_keys = Features > 128 ? 64 : 128;

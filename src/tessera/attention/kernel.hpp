@@ -70,6 +70,10 @@ struct AttentionKernel {
   using Weights = typename Atoms::template Rounded<BM, BN>;     // (BM,BN)
   using BiasStage = AttentionBiasStage<Atoms, brings_biases>;
   using RowValues = typename Atoms::template RowValues<BM>;
+  /// Where it may, the numerator comes to new maxima as soon as they move: later, that they have moved is one more
+  /// thing to keep.
+  static constexpr bool rescales_early =
+      OnlineSoftmax<Atoms, BM>::template asks_first<Scores> && MultipliesByWarps<typename Atoms::Math>;
   static constexpr bool bounds_rows = BoundsRows<typename Atoms::Math, Scores, RowValues>;
   using Inputs =
       std::conditional_t<brings_biases, Streams<QStage, KStage, BiasStage, VStage>, Streams<QStage, KStage, VStage>>;
@@ -319,7 +323,7 @@ struct AttentionKernel {
       auto const first_sums = weights.find_sums(math, 0, f);
       math.template wait_all_but<0>(s);
       ks.release();
-      weights.weigh(math, 0, f, first_sums, s, bs, softmax);
+      weights.weigh(math, 0, f, first_sums, s, bs, softmax, [] {});
       if constexpr (scales_steps) unit = weights.key_scale(scales.tiles.v, key(t, 0));
       if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, 0, scales.tiles.v, s);
       weights.drop(math, first_words, s);
@@ -338,14 +342,16 @@ struct AttentionKernel {
         auto const sums = weights.find_sums(math, j, f);
         math.template wait_all_but<numerator.multiplies_first ? 0 : 1>(s);
         ks.release();
-        weights.weigh(math, j, f, sums, s, bs, softmax);
+        weights.weigh(math, j, f, sums, s, bs, softmax, [&] {
+          if constexpr (rescales_early) numerator.rescale(math, softmax);
+        });
         if constexpr (scales_steps) weights.change_unit(math, j, unit, softmax);
         if constexpr (scales_keys && !scales_steps) weights.scale_by_keys(math, j, scales.tiles.v, s);
         weights.drop(math, words, s);
         numerator.wait(math);
         if constexpr (!numerator.multiplies_first) vs.release();
         math.round(s, p);
-        numerator.rescale(math, softmax);
+        if constexpr (!rescales_early) numerator.rescale(math, softmax);
       }
       qs.release();
       multiply(t.steps - 1);

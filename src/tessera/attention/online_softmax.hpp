@@ -17,6 +17,12 @@ concept AgreesOnRows = requires(Math const& math) {
   { math.holds_for_all(true) } -> std::same_as<bool>;
 };
 
+/// One whose warps multiply each for itself, and may so do it where others do not.
+template <class Math>
+concept MultipliesByWarps = requires {
+  requires Math::by_warps;
+};
+
 /// One that compares elements with what their rows have.
 template <class Math, class Scores, class Values>
 concept ComparesRows = requires(Math const& math, Scores const& s, Values const& limits) {
@@ -43,6 +49,8 @@ class OnlineSoftmax {
   /// Weights may be up to 2 to that power: the maximum that they are relative to stays while the true one is not
   /// further above, so that after a row's first tiles nothing is left to rescale. Where threads can agree on that.
   static constexpr Compute slack = exponent == 0 && AgreesOnRows<Math> ? 8 : 0;
+  template <class Scores>
+  static constexpr bool compares = ComparesRows<Math, Scores, Values>;
 
  public:
   /// `scale`: from scores to exponents of 2, positive.
@@ -51,20 +59,23 @@ class OnlineSoftmax {
 
   /// Whether it is asked if maxima move, which they seldom do, before they are found.
   template <class Scores>
-  static constexpr bool asks_first = slack > 0 && ComparesRows<Math, Scores, Values>;
+  static constexpr bool asks_first = slack > 0 && compares<Scores>;
 
-  /// Scores become weights relative to the new maximum.
-  template <class Scores>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s) {
+  /// Scores become weights relative to the new maximum. Before, where that may have moved, moved() is called.
+  template <class Scores, class Moved>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Moved const& moved) {
     moved_ = !keeps_maximum(math, s);
-    if (moved_) move_maximum(math, s);
-    if constexpr (!asks_first<Scores>) moved_ = moves(math);
+    if (moved_) {
+      move_maximum(math, s);
+      moved();
+    }
     take_exponentials(math, s, Times<Compute>{scale_});
   }
 
   /// The same of scores whose exponents are f.minus(x, 0), which grows with x; `largest` is no less than any of a row.
-  template <class Scores, class Exponents>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest) {
+  template <class Scores, class Exponents, class Moved>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Exponents const& f, Values& largest,
+                                          Moved const& moved) {
     Compute const scale = scale_;
     math.for_rows(
         [&](Compute& x, Compute& m, Compute& a, Compute& base, Compute& l) {
@@ -77,7 +88,8 @@ class OnlineSoftmax {
           l *= a;
         },
         largest, m_, a_, base_, l_);
-    moved_ = moves(math);
+    if constexpr (compares<Scores>) moved_ = moves(math);
+    moved();
     take_exponentials(math, s, f);
   }
 
@@ -102,16 +114,21 @@ class OnlineSoftmax {
 
   /// The same of scores that are x factor + offset, which this thread has for its elements of a row: at no price, but
   /// where an exponent exceeds `most`, whose rounding might show.
-  template <class Scores>
-  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Compute most) {
+  template <class Scores, class Moved>
+  KOKKOS_FORCEINLINE_FUNCTION void update(Math& math, Scores& s, Compute factor, Values const& offset, Compute most,
+                                          Moved const& moved) {
     moved_ = !keeps_maximum(math, s, factor, offset, most);
-    if (moved_) move_maximum(math, s, factor, offset, most);
+    if (moved_) {
+      move_maximum(math, s, factor, offset, most);
+      moved();
+    }
     take_exponentials(math, s, Times<Compute>{factor * scale_});
   }
 
   /// Brings what was accumulated before the last update to the new maximum.
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) {
+    if constexpr (!compares<Accumulator>) moved_ = moves(math);  // kept from the update, it takes a register
     if (moved_) multiply(math, acc);
   }
 

@@ -111,13 +111,14 @@ void visit_few_queries(AttentionProblem const& p, F const& f) {
                  [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
 }
 
-/// The short ones of two consumers for more than 64 features.
-template <class Exec, class T, class F>
+/// The short ones of two consumers for more than 64 features. `Own`: a caller's kernels, of which there are fewer,
+/// since each costs a minute to compile.
+template <class Exec, class T, bool Own, class F>
 void visit_wide_attention(AttentionProblem const& p, F const& f) {
-  if (attention_features(p) <= 128)
-    f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
-  else
-    f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
+  if (attention_features(p) <= 128) return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
+  if constexpr (!Own)
+    if (attention_features(p) <= 192) return f(BulkAtoms<Exec, T, AttentionBulk<192, attention_keys_of_192>>{});
+  f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
 }
 
 /// Beside the scores of long tiles, and in teams of three consumers, a functor has too few registers, but for those in
@@ -136,7 +137,7 @@ void visit_masked_attention(AttentionProblem const& p, F const& f) {
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else
-    visit_wide_attention<Exec, T>(p, f);
+    visit_wide_attention<Exec, T, !std::is_same_v<Mask, Ranges> || own_functor<Score, mask::All>>(p, f);
 }
 
 /// Tiles of whole groups of keys for which one evaluation decides. Not for keys in pages.
@@ -156,10 +157,12 @@ void visit_maskless_attention(AttentionProblem const& p, F const& f) {
   else if (attention_features(p) <= 64)
     short_rows ? f(BulkAtoms<Exec, T, AttentionShortRows>{})
                : f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys, 3>>{});
+  else if (attention_features(p) <= 96 && !short_rows)
+    f(BulkAtoms<Exec, T, AttentionBulk<96, attention_keys_of_96, 3>>{});
   else if (takes_long_tiles(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
-    visit_wide_attention<Exec, T>(p, f);
+    visit_wide_attention<Exec, T, false>(p, f);
 }
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be

@@ -124,19 +124,20 @@ struct AttentionWeights {
   }
 
   /// The scores of step j become weights. Where they are small enough for a score's simpler function, that goes into
-  /// the exponents.
-  template <class OfHead, class FoundSums, class SB>
+  /// the exponents. moved(): see OnlineSoftmax::update().
+  template <class OfHead, class FoundSums, class SB, class Moved>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, int j, OfHead const& f, [[maybe_unused]] FoundSums const& sums,
-                                         Scores& s, SB& bs, OnlineSoftmax<Atoms, BM>& softmax) const {
+                                         Scores& s, SB& bs, OnlineSoftmax<Atoms, BM>& softmax,
+                                         Moved const& moved) const {
     if constexpr (HasNear<OfHead, Compute> && bounds_rows)
       if (sees_all(j)) {
         RowValues largest(math);
         math.own_row_max_magnitude(s, largest);
-        if (weigh_small<0>(math, f, kernel.score_scale(t), largest, s, softmax)) return;
+        if (weigh_small<0>(math, f, kernel.score_scale(t), largest, s, softmax, moved)) return;
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
         auto const whole = f.whole(kernel.score_scale(t), log2_e);
-        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest);
+        if (moderate(math, whole, largest)) return softmax.update(math, s, whole, largest, moved);
       }
     if constexpr (adds_sums<OfHead>) {
       Compute factor = 1;
@@ -147,16 +148,16 @@ struct AttentionWeights {
       } else {
         modify(math, j, f, s, bs);
       }
-      softmax.update(math, s, factor, offset, most_moderate);
+      softmax.update(math, s, factor, offset, most_moderate, moved);
     } else {
       modify(math, j, f, s, bs);
       if constexpr (scales_steps) {
         RowValues largest(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
         bool const own = std::is_same_v<OwnScore, score::Identity>;
-        softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest);
+        softmax.update(math, s, Times<Compute>{own ? score_scale(j) * log2_e : log2_e}, largest, moved);
       } else {
-        softmax.update(math, s);
+        softmax.update(math, s, moved);
       }
     }
   }
@@ -172,16 +173,16 @@ struct AttentionWeights {
   /// The same by the first of a score's simpler functions that covers them all; false if none does. `largest`: of this
   /// thread's magnitudes. Where weights far below 1 are as exact as others, 2^-80 or more they are, they are relative
   /// to what a row's largest magnitude has as exponent, for which nobody need look for the maximum too.
-  template <int Which, class OfHead>
+  template <int Which, class OfHead, class Moved>
   KOKKOS_FORCEINLINE_FUNCTION bool weigh_small(Math& math, OfHead const& f, Compute own, RowValues& largest, Scores& s,
-                                               OnlineSoftmax<Atoms, BM>& softmax) const {
+                                               OnlineSoftmax<Atoms, BM>& softmax, Moved const& moved) const {
     constexpr Compute largest_exponent = 40;
     if constexpr (Which < OfHead::nears) {
       auto const near = f.template near<Which>(own, log2_e);
       bool covered = true;
       math.for_rows([&](Compute x) { covered = covered && near.covers(x) && near.minus(x, 0) <= largest_exponent; },
                     largest);
-      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax);
+      if (!math.holds_for_all(covered)) return weigh_small<Which + 1>(math, f, own, largest, s, softmax, moved);
       if constexpr (Atoms::wide_weights) {
         if (softmax.update_in_place(math, s, near, largest)) return true;
         math.join_row_max(largest);
@@ -189,7 +190,7 @@ struct AttentionWeights {
         largest = RowValues(math, -Kokkos::Experimental::infinity_v<Compute>);
         math.row_max(s, largest);
       }
-      softmax.update(math, s, near, largest);
+      softmax.update(math, s, near, largest, moved);
       return true;
     } else {
       return false;
