@@ -135,9 +135,13 @@ class OnlineSoftmax {
   /// What was accumulated before the last update, but for the denominators, shrinks by a further factor.
   KOKKOS_FORCEINLINE_FUNCTION void also_shrink(Math& math, Compute factor) {
     math.for_rows([factor](Compute& a) { a *= factor; }, a_);
+    moved_ = true;
   }
-  /// By which what was accumulated before the last update shrinks, where that is not asked first.
-  KOKKOS_FORCEINLINE_FUNCTION Values const& factors() const { return a_; }
+  /// By which what was accumulated before the last update shrinks.
+  KOKKOS_FORCEINLINE_FUNCTION Values const& factors() const {
+    static_assert(slack == 0, "they are not found while maxima stay");
+    return a_;
+  }
 
   /// Divides by the denominators, times `factor`; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
   /// With sinks, exp(sink(row)) is one of the summands.
