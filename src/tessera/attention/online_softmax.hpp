@@ -17,7 +17,7 @@ concept AgreesOnRows = requires(Math const& math) {
   { math.holds_for_all(true) } -> std::same_as<bool>;
 };
 
-/// One whose warps multiply each for itself, and may so do it where others do not.
+/// One whose warps multiply each for itself, and so may do it where others do not.
 template <class Math>
 concept MultipliesByWarps = requires {
   requires Math::by_warps;
