@@ -52,10 +52,11 @@ inline std::string to_string(model::AttentionShape const& s) {
 }
 
 /// The shapes of published tables: batch · sequence = 16384, heads · size = 2048.
-inline std::vector<std::string> published_attention_sizes(std::initializer_list<int> features) {
+inline std::vector<std::string> published_attention_sizes(std::initializer_list<int> features,
+                                                          std::initializer_list<int> lengths = {1024, 4096, 16384}) {
   std::vector<std::string> all;
   for (int const d : features)
-    for (int const s : {1024, 4096, 16384})
+    for (int const s : lengths)
       all.push_back("B" + std::to_string(16384 / s) + "Hq" + std::to_string(2048 / d) + "Sq" + std::to_string(s) + "D" +
                     std::to_string(d));
   return all;

@@ -49,8 +49,6 @@ class OnlineSoftmax {
   /// Weights may be up to 2 to that power: the maximum that they are relative to stays while the true one is not
   /// further above, so that after a row's first tiles nothing is left to rescale. Where threads can agree on that.
   static constexpr Compute slack = exponent == 0 && AgreesOnRows<Math> ? 8 : 0;
-  template <class Scores>
-  static constexpr bool compares = ComparesRows<Math, Scores, Values>;
 
  public:
   /// `scale`: from scores to exponents of 2, positive.
@@ -59,7 +57,7 @@ class OnlineSoftmax {
 
   /// Whether it is asked if maxima move, which they seldom do, before they are found.
   template <class Scores>
-  static constexpr bool asks_first = slack > 0 && compares<Scores>;
+  static constexpr bool asks_first = slack > 0 && ComparesRows<Math, Scores, Values>;
 
   /// Scores become weights relative to the new maximum. Before, where that may have moved, moved() is called.
   template <class Scores, class Moved>
@@ -67,6 +65,7 @@ class OnlineSoftmax {
     moved_ = !keeps_maximum(math, s);
     if (moved_) {
       move_maximum(math, s);
+      if constexpr (!asks_first<Scores>) moved_ = moves(math);
       moved();
     }
     take_exponentials(math, s, Times<Compute>{scale_});
@@ -88,7 +87,7 @@ class OnlineSoftmax {
           l *= a;
         },
         largest, m_, a_, base_, l_);
-    if constexpr (compares<Scores>) moved_ = moves(math);
+    moved_ = moves(math);
     moved();
     take_exponentials(math, s, f);
   }
@@ -128,7 +127,6 @@ class OnlineSoftmax {
   /// Brings what was accumulated before the last update to the new maximum.
   template <class Accumulator>
   KOKKOS_FORCEINLINE_FUNCTION void rescale(Math& math, Accumulator& acc) {
-    if constexpr (!compares<Accumulator>) moved_ = moves(math);  // kept from the update, it takes a register
     if (moved_) multiply(math, acc);
   }
 

@@ -111,12 +111,16 @@ void visit_few_queries(AttentionProblem const& p, F const& f) {
                  [&](auto d) { f(BulkAtoms<Exec, T, AttentionFewQueries<decltype(d)::value>>{}); });
 }
 
-/// The short ones of two consumers for more than 64 features. `Own`: a caller's kernels, of which there are fewer,
-/// since each costs a minute to compile.
-template <class Exec, class T, bool Own, class F>
+/// Those that the library has for problems with ranges.
+template <class Score, class KernelMask>
+inline constexpr bool library_ranges = std::is_same_v<Score, score::Identity>&& std::is_same_v<KernelMask, Ranges>;
+
+/// The short ones of two consumers for more than 64 features. Of a caller's kernels there are fewer, since each costs a
+/// minute to compile.
+template <class Exec, class T, bool OfLibrary, class F>
 void visit_wide_attention(AttentionProblem const& p, F const& f) {
   if (attention_features(p) <= 128) return f(BulkAtoms<Exec, T, AttentionBulk<128, attention_short_keys>>{});
-  if constexpr (!Own)
+  if constexpr (OfLibrary)
     if (attention_features(p) <= 192) return f(BulkAtoms<Exec, T, AttentionBulk<192, attention_keys_of_192>>{});
   f(BulkAtoms<Exec, T, AttentionBulk<256, attention_wide_keys>>{});
 }
@@ -137,7 +141,7 @@ void visit_masked_attention(AttentionProblem const& p, F const& f) {
   else if (attention_features(p) <= 64)
     f(BulkAtoms<Exec, T, AttentionBulk<64, attention_short_keys>>{});
   else
-    visit_wide_attention<Exec, T, !std::is_same_v<Mask, Ranges> || own_functor<Score, mask::All>>(p, f);
+    visit_wide_attention<Exec, T, library_ranges<Score, Mask>>(p, f);
 }
 
 /// Tiles of whole groups of keys for which one evaluation decides. Not for keys in pages.
@@ -162,7 +166,7 @@ void visit_maskless_attention(AttentionProblem const& p, F const& f) {
   else if (takes_long_tiles(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
-    visit_wide_attention<Exec, T, false>(p, f);
+    visit_wide_attention<Exec, T, true>(p, f);
 }
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be
@@ -197,8 +201,7 @@ void visit_kernel_mask(AttentionProblem const& p, F const& f) {
 /// their accumulators there are few registers for a mask's functor, or for a score's and windows.
 template <class Exec, class T, class Score, class KernelMask, class F>
 void each_async_attention(AttentionProblem const& p, F const& f) {
-  constexpr bool ranged = std::is_same_v<KernelMask, Ranges> && std::is_same_v<Score, score::Identity>;
-  constexpr bool has_registers = ranged || std::is_same_v<KernelMask, mask::All>;
+  constexpr bool has_registers = library_ranges<Score, KernelMask> || std::is_same_v<KernelMask, mask::All>;
   std::int64_t const features = attention_features(p);
   if (!has_registers || takes_few_queries(p))
     return visit_features(features,
