@@ -113,7 +113,7 @@ void visit_few_queries(AttentionProblem const& p, F const& f) {
 
 /// Those that the library has for problems with ranges.
 template <class Score, class KernelMask>
-inline constexpr bool library_ranges = std::is_same_v<Score, score::Identity>&& std::is_same_v<KernelMask, Ranges>;
+inline constexpr bool library_ranges = (std::is_same_v<Score, score::Identity> && std::is_same_v<KernelMask, Ranges>);
 
 /// The short ones of two consumers for more than 64 features. Of a caller's kernels there are fewer, since each costs a
 /// minute to compile.
