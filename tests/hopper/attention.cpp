@@ -119,11 +119,25 @@ TEST_CASE("the hopper pipeline's tiles of 192 features") {
 
 TEST_CASE("the hopper pipeline's tiles of 96 features, by three consumers") {
   run_plain({1, 2, 1, 300, 500, 96, 96}, false);
-  run_plain({2, 4, 2, 193, 229, 72, 80}, false);
+  run_plain({2, 4, 2, 180, 229, 72, 80}, false);
   run_plain({1, 2, 2, 191, 113, 16, 96}, false);
   run_plain<fp16_t, float>({1, 2, 1, 400, 100, 88, 96}, false, AttentionLayout::bshd);
   run_plain({1, 2, 1, 250, 4200, 96, 88}, true);
   run_plain<fp16_t>({1, 1, 1, 4300, 4100, 72, 72}, true);  // two hundred queries see no key
+}
+
+TEST_CASE("the hopper pipeline's tiles of 112 features, by three consumers") {
+  run_plain({1, 2, 1, 300, 500, 112, 112}, false);
+  run_plain({2, 4, 2, 180, 229, 104, 112}, false);
+  run_plain({1, 2, 2, 191, 93, 24, 104}, false);
+  run_plain<fp16_t, float>({1, 2, 1, 400, 100, 112, 96}, false, AttentionLayout::bshd);
+  run_plain({1, 2, 1, 250, 4200, 112, 104}, true);
+  run_plain<fp16_t>({1, 1, 1, 4300, 4100, 104, 104}, true);
+}
+
+TEST_CASE("the hopper pipeline's short tiles of 64 features, without a mask") {
+  run_plain({2, 4, 2, 200, 333, 64, 64}, false);
+  run_plain<fp16_t, float>({1, 2, 1, 66, 70, 56, 64}, false, AttentionLayout::bshd);
 }
 
 TEST_CASE("the hopper pipeline's long key tiles") { run_plain({1, 1, 1, 130, 4100, 128, 120}, false); }

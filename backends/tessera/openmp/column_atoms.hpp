@@ -260,7 +260,7 @@ struct ColumnAtoms : Sizes {
           return product(*acc.words, b.words, a.words.v, sizeof(a.words.v[0]), a.words.rows, a.words.k, acc, add);
         }
       acc.words = nullptr;
-      product(b.numbers, &a.numbers.v[0][0][0], K, a.numbers.rows, a.numbers.k, acc, add);
+      product(b.numbers, &a.numbers.v[0][0][0], a.numbers.k_held, a.numbers.rows, a.numbers.k, acc, add);
     }
     template <int M, int N, int K>
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {

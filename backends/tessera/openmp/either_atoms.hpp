@@ -131,7 +131,7 @@ struct EitherAtoms : ColumnAtoms<Exec, Compute_, Sizes> {
       if (acc.words != nullptr)
         Base::product(*acc.words, b.along.words, a.words.v, sizeof(a.words.v[0]), a.words.rows, a.words.k, acc, add);
       else
-        Base::product(b.along.numbers, &a.numbers.v[0][0][0], K, a.numbers.rows, a.numbers.k, acc, add);
+        Base::product(b.along.numbers, &a.numbers.v[0][0][0], a.numbers.k_held, a.numbers.rows, a.numbers.k, acc, add);
     }
     template <int M, int N, int K>
     void multiply(LeftEither<M, K> const& a, RightEither<N, K> const& b, Accumulator<M, N>& acc, bool add) const {

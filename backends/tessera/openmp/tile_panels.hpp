@@ -18,7 +18,10 @@ constexpr int panels(int extent, int width) { return (extent + width - 1) / widt
 /// Panels of `Width` rows; within a panel every k holds its rows side by side. `rows` and `k` are what the tile holds.
 template <class Compute, int Rows, int K, int Width>
 struct Panels {
-  alignas(64) Compute v[panels(Rows, Width)][K][Width];
+  /// One more than is used, so that what is written side by side does not lie a power of two apart, in the same lines
+  /// of a cache.
+  static constexpr int k_held = K + 1;
+  alignas(64) Compute v[panels(Rows, Width)][k_held][Width];
   int rows, k;
   // Where the micro-kernel reads the matrix itself: element (0, 0), and nothing is packed. nullptr: it does not.
   Compute const* matrix;
@@ -82,7 +85,8 @@ template <int Rows, int K, int Width, class Compute>
 void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, bool more,
                    Panels<Compute, Rows, K, Width>& to) {
   constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
-  if (m.row_stride == 1) return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], K * Width, Width);
+  if (m.row_stride == 1)
+    return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], to.k_held * Width, Width);
   int const count = panels(to.rows, Width);
   for (int p = 0; p < count; ++p) {
     // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
@@ -114,7 +118,7 @@ void pack_tile(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col
       return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
   if (m.row_stride == 1 && m.type == scalar_of<Compute>)
     return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
-                                              &to.v[0][0][0], K * Width);
+                                              &to.v[0][0][0], to.k_held * Width);
   // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
   int const together = m.row_stride == 1 ? 16 : K;
   for (int k = 0; k < to.k; k += together)

@@ -9,7 +9,7 @@
 #include <tessera/atoms.hpp>
 
 // Every tuning number of attention, with its reason. D is the features of a head rounded up to 64, 128 or 256,
-// sometimes to 96 or 192.
+// sometimes to 96, 112 or 192.
 namespace tessera::detail {
 
 /// A row of scores is one vector of 32 lanes, so that its maximum and sum need no barrier. Tiles of 64 leave room for
@@ -44,8 +44,9 @@ inline constexpr std::int64_t attention_tall_tiles = 32;  // from so many on the
 /// 4096 keys, of d 160 from 457 to 651; 112 keys leave fewer registers). Of d 64 exponentials take as long as products,
 /// and three consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %). So do
 /// they with d 96 and 112 keys, for which they have registers (from 565 in tiles of d 128 to 676 at 4096 keys, of d 72
-/// from 376 to 490; 1024 keys -2 and +7 %). Results leave through shared memory where there is room (1024 keys +14 %
-/// with d 128), and with d 64 the next tile's queries come before the last's are done with (+3 to +9 %).
+/// from 376 to 490), and with d 112 and 96 keys (on an H100 +12 % from 2048 keys on, causal +6; with 80 keys +7).
+/// Results leave through shared memory where there is room (1024 keys +14 % with d 128), and with d 64 the next tile's
+/// queries come before the last's are done with (+3 to +9 %).
 template <int Features, int Keys, int Consumers = 2>
 struct AttentionBulk : BulkSizes {
   static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2;
@@ -55,9 +56,11 @@ struct AttentionBulk : BulkSizes {
   static constexpr bool take_turns = true, staged_store = Features <= 128;
   static constexpr int store_boxes = Features > 64 && Features <= 128 && Keys > 128 ? 1 : 2;
 };
-/// Short rows of d 64 with a causal mask: three teams a multiprocessor, each a consumer of 64 queries, so that what a
-/// tile begins and ends with is under the others' products, and little of a tile is hidden (on an H200, 512 keys 209 ->
-/// 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389). Up to 1024 keys teams go on to the next tile (253, 327).
+/// Short rows of d 64, with a causal mask or a few tiles of queries: three teams a multiprocessor, each a consumer of
+/// 64 queries, so that what a tile begins and ends with is under the others' products, and little of a tile is hidden
+/// (on an H200, 512 keys 209 -> 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389; without a mask, in place of tiles of
+/// 192, 128 keys 165 -> 217, 256 227 -> 299, but 512 378 -> 366). Up to 1024 keys teams go on to the next tile (253,
+/// 327).
 struct AttentionShortRows : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 64, D = 64, depth = 2, query_depth = 2, teams_at_once = 3;
   static constexpr bool one_head_a_tile = true, few_steps = true;
@@ -157,11 +160,16 @@ struct AttentionTf32Few : BulkSizes {
   static constexpr bool take_turns = true, reads_pages = true;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
-inline constexpr int attention_keys_of_96 = 112, attention_keys_of_192 = 96;
+inline constexpr int attention_keys_of_96 = 112, attention_keys_of_112 = 96, attention_keys_of_192 = 96;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192;
-/// Three consumers of causal rows, between 2048 keys, where they are slower (d 64: 366 beside 394 in short tiles), and
-/// 4096, where they are faster (450, 413).
-inline constexpr int attention_three_causal_from = 3072;
+/// Three consumers of causal rows, of d 64 between 2560 keys, where they are slower (365 beside 403 in short tiles),
+/// and 3072, where they are faster (415, 384); of d 112 they gain a percent there, of d 72 and 96 at 2048 keys 7 and 5
+/// %.
+template <int Features>
+inline constexpr int attention_three_causal_from = Features == 96 ? 2048 : 3072;
+/// What they gain where tiles are full, against those that are taken instead: of d 64 short ones.
+template <int Features>
+inline constexpr double attention_three_gain = Features > 64 ? 1.15 : 1.3;
 template <int Features>
 inline constexpr int attention_dropout_keys = Features > 128 ? 64 : 128;
 

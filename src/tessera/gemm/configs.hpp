@@ -25,12 +25,12 @@ struct GemmCoarsened {
   static constexpr int thread_rows = 16, thread_cols = 16;
   static constexpr int teams_at_once = sizeof(Compute) > 4 ? 1 : 2;  // 64 accumulators of fp64 take 128 registers alone
 };
-/// On a CPU: both panels (384 + 512 KB) in a second-level cache of 1 MB or more, sums where they may be, since every
-/// step touches them once; each packed element serves 400 products. The largest tile: choose_gemm_panels() makes them
-/// fit the cores.
+/// On a CPU: what is packed of a tile's rows (of fp32 684 KB at most) in a second-level cache of 1 MB or more, the
+/// other panels by turns, and sums where they may be, since every step touches them once; each packed element serves
+/// 680 products or more. The largest tile: choose_gemm_panels() makes them fit the cores.
 template <class Compute>
 struct GemmCoarsened<true, Compute> {
-  static constexpr int BM = 384, BN = 2048 / static_cast<int>(sizeof(Compute)), BK = 256, depth = 1;
+  static constexpr int BM = 684, BN = 4096 / static_cast<int>(sizeof(Compute)), BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
 /// The same of factors of 8 or 16 bits that are multiplied as they are: panels of 256 KB, and longer steps of K, since

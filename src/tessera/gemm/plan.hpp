@@ -54,8 +54,8 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int slices) {
       double const a_tile =
           depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + clocks_of.packed * (rows + cols)) +
           clocks_of.stored * area + clocks_of.tile;
-      // Cores are not done at the same time: some begin their last tile half a tile before the others are idle.
-      double const clocks = std::fmax(std::ceil(share), share + 0.5) * a_tile;
+      // Cores are not done at the same time: the last one half a tile after the others, which would have shared it.
+      double const clocks = std::fmax(std::ceil(share), share + 0.5 * (cores - 1) / cores) * a_tile;
       if (clocks < least) least = clocks, best = {rows, cols};
     }
   return best;
