@@ -59,8 +59,8 @@ struct AttentionBulk : BulkSizes {
 /// Short rows of d 64, with a causal mask or a few tiles of queries: three teams a multiprocessor, each a consumer of
 /// 64 queries, so that what a tile begins and ends with is under the others' products, and little of a tile is hidden
 /// (on an H200, 512 keys 209 -> 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389; without a mask, in place of tiles of
-/// 192, 128 keys 165 -> 217, 256 227 -> 299, but 512 378 -> 366). Up to 1024 keys teams go on to the next tile (253,
-/// 327).
+/// 192, 128 keys 165 -> 217, 256 227 -> 299, but 512 378 -> 366). Up to 1024 keys teams go on to the next
+/// tile (on to 253 and 327).
 struct AttentionShortRows : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 64, D = 64, depth = 2, query_depth = 2, teams_at_once = 3;
   static constexpr bool one_head_a_tile = true, few_steps = true;
@@ -163,8 +163,7 @@ inline constexpr int attention_long_keys = 176, attention_short_keys = 128, atte
 inline constexpr int attention_keys_of_96 = 112, attention_keys_of_112 = 96, attention_keys_of_192 = 96;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192;
 /// Three consumers of causal rows, of d 64 between 2560 keys, where they are slower (365 beside 403 in short tiles),
-/// and 3072, where they are faster (415, 384); of d 112 they gain a percent there, of d 72 and 96 at 2048 keys 7 and 5
-/// %.
+/// and 3072, where they are faster (415, 384); of d 112 they gain 1 % there, of d 72 and 96 7 and 5 % at 2048 keys.
 template <int Features>
 inline constexpr int attention_three_causal_from = Features == 96 ? 2048 : 3072;
 /// What they gain where tiles are full, against those that are taken instead: of d 64 short ones.
