@@ -120,6 +120,7 @@ TEST_CASE("the hopper pipeline's tiles of 192 features") {
 TEST_CASE("the hopper pipeline's tiles of 96 features, by three consumers") {
   run_plain({1, 2, 1, 300, 500, 96, 96}, false);
   run_plain({2, 4, 2, 180, 229, 72, 80}, false);
+  run_plain({2, 4, 2, 385, 224, 72, 80}, false);  // one query in the last tile
   run_plain({1, 2, 2, 191, 113, 16, 96}, false);
   run_plain<fp16_t, float>({1, 2, 1, 400, 100, 88, 96}, false, AttentionLayout::bshd);
   run_plain({1, 2, 1, 250, 4200, 96, 88}, true);

@@ -160,9 +160,14 @@ struct AttentionTf32Few : BulkSizes {
   static constexpr bool take_turns = true, reads_pages = true;
 };
 inline constexpr int attention_long_keys = 176, attention_short_keys = 128, attention_wide_keys = 80;
-inline constexpr int attention_keys_of_96 = 112, attention_keys_of_112 = 96, attention_keys_of_192 = 96;
+inline constexpr int attention_keys_of_192 = 96;
 inline constexpr int attention_long_from = 4096, attention_long_causal_from = 8192;
-/// Three consumers of causal rows, of d 64 between 2560 keys, where they are slower (365 beside 403 in short tiles),
+/// Three consumers have registers for the scores of so many keys.
+template <int Features>
+inline constexpr int attention_three_keys = Features > 64 ? (Features > 96 ? 96 : 112) : 128;
+template <int Features>
+using AttentionThree = AttentionBulk<Features, attention_three_keys<Features>, 3>;
+/// For causal rows, of d 64 between 2560 keys, where they are slower (365 beside 403 in short tiles),
 /// and 3072, where they are faster (415, 384); of d 112 they gain 1 % there, of d 72 and 96 7 and 5 % at 2048 keys.
 template <int Features>
 inline constexpr int attention_three_causal_from = Features == 96 ? 2048 : 3072;

@@ -156,31 +156,29 @@ void visit_dropping_attention(AttentionProblem const& p, F const& f) {
 
 /// Whether this problem is done with sooner in tiles of three consumers than in others. Without a mask, what tiles are
 /// filled up with decides: 1024 queries and keys of d 112 are 1152 x 1056 in them, 1024 x 1024 in tiles of 128.
-template <class Three, class Other>
+template <int Features, class Other>
 bool takes_three_consumers(AttentionProblem const& p) {
-  if (p.causal) return p.keys_in_sight() >= attention_three_causal_from<Three::D>;
+  using Three = AttentionThree<Features>;
+  if (p.causal) return p.keys_in_sight() >= attention_three_causal_from<Features>;
   auto const filled_up = [&](double queries, double keys) {
-    return std::ceil(p.q.rows / queries) * queries * (std::ceil(p.k.rows / keys) * keys);
+    return std::ceil(p.q.rows / queries) * queries * (std::ceil(p.keys() / keys) * keys);
   };
-  return filled_up(Three::BM, Three::BN) <= attention_three_gain<Three::D> * filled_up(Other::BM, Other::BN);
+  return filled_up(Three::BM, Three::BN) <= attention_three_gain<Features> * filled_up(Other::BM, Other::BN);
 }
 
 template <class Exec, class T, class F>
 void visit_maskless_attention(AttentionProblem const& p, F const& f) {
-  using Three64 = AttentionBulk<64, attention_short_keys, 3>;
-  using Three96 = AttentionBulk<96, attention_keys_of_96, 3>;
-  using Three112 = AttentionBulk<112, attention_keys_of_112, 3>;
   using Two = AttentionBulk<128, attention_short_keys>;
   std::int64_t const features = attention_features(p);
   if (takes_few_queries(p))
     visit_few_queries<Exec, T>(p, f);
   else if (features <= 64)
-    takes_three_consumers<Three64, AttentionShortRows>(p) ? f(BulkAtoms<Exec, T, Three64>{})
-                                                          : f(BulkAtoms<Exec, T, AttentionShortRows>{});
-  else if (features <= 96 && takes_three_consumers<Three96, Two>(p))
-    f(BulkAtoms<Exec, T, Three96>{});
-  else if (features > 96 && features <= 112 && takes_three_consumers<Three112, Two>(p))
-    f(BulkAtoms<Exec, T, Three112>{});
+    takes_three_consumers<64, AttentionShortRows>(p) ? f(BulkAtoms<Exec, T, AttentionThree<64>>{})
+                                                     : f(BulkAtoms<Exec, T, AttentionShortRows>{});
+  else if (features <= 96 && takes_three_consumers<96, Two>(p))
+    f(BulkAtoms<Exec, T, AttentionThree<96>>{});
+  else if (features > 96 && features <= 112 && takes_three_consumers<112, Two>(p))
+    f(BulkAtoms<Exec, T, AttentionThree<112>>{});
   else if (takes_long_tiles(p))
     f(BulkAtoms<Exec, T, AttentionBulk<128, attention_long_keys>>{});
   else
