@@ -120,9 +120,11 @@ template <class Functor>
 concept StartsEarly = Functor::starts_early;
 
 /// What the kernels before this one have written is there. Where none starts early it is so from the beginning.
-template <class Exec>
+/// `FollowedEarly`: the kernel behind it may start now.
+template <class Exec, bool FollowedEarly = true>
 KOKKOS_FORCEINLINE_FUNCTION void wait_for_kernels_before() {
-  if constexpr (requires { Machine<Exec>::wait_for_kernels_before(); }) Machine<Exec>::wait_for_kernels_before();
+  if constexpr (requires { Machine<Exec>::template wait_for_kernels_before<FollowedEarly>(); })
+    Machine<Exec>::template wait_for_kernels_before<FollowedEarly>();
 }
 
 /// Teams, and the tiles they work on, are counted in 31 bits.

@@ -99,8 +99,8 @@ GemmPlan gemm_plan(Exec const& exec, double alpha, A const& a, B const& b, doubl
 }
 
 /// Bytes of options.workspace with which gemm() takes the fastest algorithm it has for these operands; 0 where it does
-/// so without. More where A or B begin at addresses or have strides that are no multiples of 16 bytes, and on a CPU
-/// where C is small and K long.
+/// so without. More where A or B begin at addresses or have strides that are no multiples of 16 bytes, and where C
+/// is small and K long.
 /// @throws Error as gemm() does.
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
           class Epilogue = epilogue::Identity>
@@ -127,8 +127,8 @@ std::size_t gemm_workspace_size(Exec const& exec, double alpha, A const& a, B co
 /// @throws Error{extent} extents do not fit; {overlap} C shares memory with A or B, or with itself; {null_data} an
 /// operand
 ///   has elements and no data; {value} alpha or beta of a product of integers is no whole number in 32 bits;
-///   {workspace} options.workspace is not aligned or null; {unsupported} the asked algorithm cannot run and
-///   options.allow_fallback is false
+///   {workspace} options.workspace is not aligned or null, or too small for options.splits; {unsupported} the asked
+///   algorithm cannot run and options.allow_fallback is false
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
           class Epilogue = epilogue::Identity>
 void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C const& c,

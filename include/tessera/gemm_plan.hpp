@@ -46,10 +46,14 @@ struct GemmOptions {
   /// otherwise its sums of 128 products are added in fp32.
   bool fast_accumulation = false;
   /// gemm_workspace_size() bytes in the memory of the execution space, aligned to 16: with them hopper and, for 16-bit
-  /// types, tensor_core copy operands first whose addresses or strides they cannot read, and the cores of a CPU share a
-  /// long K where C is small. Not to be touched before the product is done.
+  /// types, tensor_core copy operands first whose addresses or strides they cannot read, and a long K is split where C
+  /// is small. Not to be touched before the product is done.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
+  /// coarsened, tensor_core and hopper: parts of K that are products of their own, whose sums lie in the workspace
+  /// until they are added in order; 0: as many as the shape and the machine suggest, 1: none. Error{workspace} where
+  /// the sums of more do not fit.
+  int splits = 0;
   /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}
   /// when the library has no such tile.
   int tile_m = 0, tile_n = 0, slices = 0, cluster_m = 0, cluster_n = 0;
@@ -60,7 +64,8 @@ struct GemmOptions {
 struct GemmPlan {
   Algorithm algorithm = Algorithm::automatic;
   int tile_m = 1, tile_n = 1, tile_k = 1;  ///< elements of C a team, and steps of K
-  int slices = 1;                          ///< teams that share a tile along K, or parts of K with sums of their own
+  int slices = 1;                          ///< hopper: teams that share a tile along K
+  int splits = 1;                          ///< parts of K that are products of their own
   int cluster_m = 1;                       ///< teams, one above the other, that load tiles of op(B) together
   int cluster_n = 1;                       ///< teams, beside each other, that load tiles of op(A) together
   bool ping_pong = false;                  ///< hopper: Schedule::ping_pong
@@ -68,8 +73,8 @@ struct GemmPlan {
   int stages = 0;                          ///< depth of the ring that feeds the mainloop
   int team_threads = 1;
   std::size_t scratch_bytes = 0;               ///< team scratch
-  std::size_t workspace_bytes = 0;             ///< for copies of operands or sums of slices
-  std::int64_t tiles = 0;                      ///< tiles of C over the whole batch, times slices
+  std::size_t workspace_bytes = 0;             ///< for copies of operands and sums of parts of K
+  std::int64_t tiles = 0;                      ///< tiles of C over the whole batch, times slices and splits
   int concurrency = 1;                         ///< multiprocessors or cores
   double flops = 0;                            ///< multiplications and additions of the product
   double bytes = 0;                            ///< of A, B and C once each, and C once more where it is read

@@ -34,16 +34,17 @@ namespace {
 
 /// Without the reason.
 std::string configuration(GemmPlan const& plan) {
-  char text[224], teams[32] = "";
+  char text[256], teams[32] = "", parts[32] = "";
   if (plan.slices > 1) std::snprintf(teams, sizeof(teams), " in %d slices", plan.slices);
   if (plan.cluster_m * plan.cluster_n > 1)
     std::snprintf(teams, sizeof(teams), " in clusters of %dx%d", plan.cluster_m, plan.cluster_n);
+  if (plan.splits > 1) std::snprintf(parts, sizeof(parts), ", K in %d parts", plan.splits);
   char const* const by = plan.instructions[0] != 0 ? " by " : "";
   char const* const turns = plan.ping_pong ? " in ping-pong" : "";
   std::snprintf(
-      text, sizeof(text), "%s %dx%dx%d%s%s%s%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
-      name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, turns, teams, by, plan.instructions, plan.stages,
-      plan.team_threads, plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
+      text, sizeof(text), "%s %dx%dx%d%s%s%s%s%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
+      name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, turns, teams, by, plan.instructions, parts,
+      plan.stages, plan.team_threads, plan.scratch_bytes / 1024, static_cast<long long>(plan.tiles), plan.waves());
   return text;
 }
 

@@ -20,8 +20,8 @@ struct Counted {
 
 /// Products of small integers, exact in every type, with an epilogue that sees positions; factors lie either way.
 template <class Exec, class T, class TC>
-void check_epilogue(GemmOptions options) {
-  int const batch = 2, m = 131, n = 137, k = 24;
+void check_epilogue(GemmOptions options, int k = 24) {
+  int const batch = 2, m = 131, n = 137;
   auto const integers = [](std::size_t count, int seed) {
     std::vector<T> x(count);
     for (std::size_t i = 0; i < count; ++i) x[i] = T(float(int((i * 7 + seed) % 11) - 5));

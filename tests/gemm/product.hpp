@@ -90,14 +90,14 @@ void check_product(Product const& p, GemmOptions options) {
   Strided const cv(c_view.data(), p.c_by_columns ? Kokkos::LayoutStride(p.batch, c_view.stride(0), p.m, col, p.n, row)
                                                  : Kokkos::LayoutStride(p.batch, c_view.stride(0), p.m, row, p.n, col));
   options.workspace_bytes = gemm_workspace_size(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
-  ViewOf<Exec, unsigned char*> const workspace("workspace", options.workspace_bytes);
-  if (workspace.size() > 0) options.workspace = workspace.data();
-  poison(workspace, 0xFF);
+  Workspace<Exec> const workspace(options.workspace_bytes);
+  options.workspace = workspace.data();
   GemmPlan const plan = gemm_plan(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
   if (has_tensor_cores<Exec>() && options.algorithm != Algorithm::automatic) CHECK(plan.algorithm == options.algorithm);
   gemm(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
   auto const out = values(cv);
   CHECK(c.margins_untouched());
+  CHECK(workspace.margins_untouched());
 
   using Compute = std::conditional_t<std::is_same_v<TC, double>, double, float>;
   double const lost = options.allow_tf32 ? std::ldexp(1.0, -10) : 0;  // two factors rounded to 11 bits

@@ -78,6 +78,7 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   CAPTURE(options.tile_m);
   CAPTURE(options.tile_n);
   CAPTURE(options.slices);
+  CAPTURE(options.splits);
   CAPTURE(options.cluster_m);
   CAPTURE(options.cluster_n);
   CAPTURE(options.schedule);
@@ -93,15 +94,15 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   if (beta == 0) poison(c, 0xFF);
   GemmOptions with_workspace = options;
   with_workspace.workspace_bytes = gemm_workspace_size(Exec{}, 1.5, a, b, beta, c, options);
-  ViewOf<Exec, unsigned char*> const workspace("workspace", with_workspace.workspace_bytes);
-  if (workspace.size() > 0) with_workspace.workspace = workspace.data();
-  poison(workspace, 0xFF);
+  Workspace<Exec> const workspace(with_workspace.workspace_bytes);
+  with_workspace.workspace = workspace.data();
   gemm(Exec{}, 1.5, a, b, beta, c, with_workspace);
+  CHECK(workspace.margins_untouched());
   check_gemm<float>(expected.reference, values(c), s.k, lost<TA>(s.k, options));
 }
 
 GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
-  options.tile_m = m, options.tile_n = n, options.slices = slices;
+  options.tile_m = m, options.tile_n = n, options.slices = slices, options.splits = 1;
   return options;
 }
 GemmOptions with_tile(GemmOptions const& options, detail::GemmBulkTile const& tile, int slices) {
@@ -144,6 +145,32 @@ TEST_CASE("the hopper pipeline multiplies with every tile and number of slices")
     for (double beta : {0.0, -0.5})
       for (GemmOptions const& o : options) check_product<fp16_t, fp16_t, float>(s, o, beta);
   }
+}
+
+TEST_CASE("the hopper pipeline multiplies with K in parts and every tile") {
+  auto const with_splits = [](GemmOptions options, int splits) {
+    options.splits = splits;
+    return options;
+  };
+  for (int const splits : {2, 5})
+    for (Size s : {Size{200, 304, 1032}, Size{64, 128, 520}}) {
+      for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
+        GemmOptions const options = with_splits(with_tile(hopper, tile, 1), splits);
+        check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
+        check_product<fp16_t, fp16_t, float>(s, options);
+        check_product<bf16_t, bf16_t, e4m3_t, LayoutRight, LayoutRight, LayoutLeft>(s, options, -0.5);
+      }
+      for (detail::Cluster const& cluster : clusters)
+        check_product<bf16_t, bf16_t, bf16_t>(
+            s, with_splits(with_cluster(with_tile(hopper, 128, 256, 1), cluster), splits));
+      check_product<bf16_t, bf16_t, float, LayoutLeft, LayoutRight>(s, with_splits(hopper, splits));
+      check_product<bf16_t, bf16_t, bf16_t, LayoutLeft, LayoutLeft>(s, with_splits(hopper, splits), 0.5, 3, 1);
+      check_product<e4m3_t, e4m3_t, bf16_t>(s, with_splits(hopper, splits), 0, 3, 1);
+      check_product<e4m3_t, e5m2_t, float>(s, with_splits(hopper, splits), 0.5);
+    }
+  GemmOptions tf32 = with_splits(hopper, 3);
+  tf32.allow_tf32 = true;
+  check_product<float, float, float>({200, 304, 516}, tf32, 0.5);
 }
 
 TEST_CASE("the halves of a team take turns over many tiles") {
@@ -249,6 +276,14 @@ TEST_CASE("the hopper pipeline multiplies integers with every tile and number of
     gemm(Exec{}, 1, a, b, 0, c, options);
     CHECK(values(c) == values(expected));
   }
+  GemmOptions split = hopper;
+  split.splits = 4;
+  split.workspace_bytes = gemm_workspace_size(Exec{}, 1, a, b, 0, c, split);
+  ViewOf<Exec, unsigned char*> const workspace("workspace", split.workspace_bytes);
+  split.workspace = workspace.data();
+  poison(c);
+  gemm(Exec{}, 1, a, b, 0, c, split);
+  CHECK(values(c) == values(expected));
 }
 
 TEST_CASE("the hopper pipeline multiplies 8-bit types with each other") {

@@ -130,9 +130,11 @@ struct Machine<Kokkos::Cuda> {
     return __shfl_xor_sync(~0u, x, distance);
   }
   /// In a kernel that starts early.
+  template <bool FollowedEarly>
   __device__ __forceinline__ static void wait_for_kernels_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+    if constexpr (FollowedEarly) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   }
 

@@ -66,7 +66,7 @@ void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProb
     if constexpr (sizeof(T) <= 2) repack_factors(exec, p);
     visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(p, plan.tile_m < Large::BM, [&](auto atoms) {
       using Atoms = decltype(atoms);
-      run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue));
+      run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, {}, plan.splits));
     });
   }
 }

@@ -19,6 +19,7 @@ GemmPlan plan_block_scaled(Exec const& exec, GemmProblem const& p, GemmOptions o
     throw Error(ErrorCode::unsupported, std::string("tessera::gemm_block_scaled: there is no ") +
                                             name(options.algorithm) + " algorithm for scales of blocks");
   if (forced) options.algorithm = Algorithm::automatic;
+  options.splits = 1;
   GemmPlan const product = plan_gemm<Exec, float, Epilogue>(exec, p, options);
   if (product.algorithm == Algorithm::hopper || p.k() == 0) return product;
   GemmPlan plan = describe_gemm<RegisterAtoms<Exec, float, GemmBlockScaled<Machine<Exec>::is_host>>, Epilogue>(

@@ -8,6 +8,17 @@
 // Every tuning number of the matrix product, with its reason.
 namespace tessera::detail {
 
+/// What a step of K takes, in clocks of a multiprocessor of an H200: one team's that is alone there, and each team's
+/// share where as many as fit are busy.
+struct GemmTeamClocks {
+  double alone, together;
+  static constexpr double tile = 3000;  // beginning and end of a team
+};
+/// Of the sums of parts of K: the second kernel, what a part takes where there is little else, and a byte of all.
+struct GemmSplitClocks {
+  static constexpr double start = 5500, part = 25, byte = 0.0005;
+};
+
 /// One element of C a thread, as tiling is taught: 32 x 32 threads fill a team, and scratch serves each element 32
 /// times.
 struct GemmTiled {
@@ -24,6 +35,8 @@ struct GemmCoarsened {
   static constexpr int BM = 128, BN = 128, BK = 16, depth = 1;
   static constexpr int thread_rows = 16, thread_cols = 16;
   static constexpr int teams_at_once = sizeof(Compute) > 4 ? 1 : 2;  // 64 accumulators of fp64 take 128 registers alone
+  static constexpr GemmTeamClocks clocks =
+      sizeof(Compute) > 4 ? GemmTeamClocks{8000, 8000} : GemmTeamClocks{6340, 5070};
 };
 /// On a CPU: what is packed of a tile's rows (of fp32 684 KB at most) in a second-level cache of 1 MB or more, the
 /// other panels by turns, and sums where they may be, since every step touches them once; each packed element serves
@@ -40,15 +53,15 @@ struct GemmNarrow {
   static constexpr int BM = 256, BN = 256, BK = 1024 / static_cast<int>(sizeof(Element)), depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
-/// Where C has few tiles of rows x cols, K is cut into slices, of `least` k at least, for so many teams: storing and
-/// adding the sum of a slice then takes some 3 % of forming it. Factors multiplied as they are take less time.
+/// Where C has few tiles of rows x cols, K is split, into parts of `least` k at least, for so many teams: storing and
+/// adding the sum of a part then takes some 3 % of forming it. Factors multiplied as they are take less time.
 template <class Element>
-struct GemmSlices {
+struct GemmSplits {
   static constexpr std::int64_t rows = 192, cols = 256, few = 16, teams = 64, least = sizeof(Element) < 4 ? 4096 : 2048;
 };
-/// The teams that add sums of slices have whole panels.
+/// The teams that add sums of parts of K have whole panels.
 template <class Compute>
-struct GemmSliceSumSizes {
+struct GemmSplitSumSizes {
   static constexpr int BM = 12, BN = 256 / static_cast<int>(sizeof(Compute)), BK = 1, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
@@ -100,8 +113,9 @@ struct GemmGroupedNarrow : GemmNarrow<Element> {
 
 /// Where the large tiles would leave most of the machine idle.
 struct GemmCoarsenedSmall {
-  static constexpr int BM = 64, BN = 64, BK = 16, depth = 1;
+  static constexpr int BM = 64, BN = 64, BK = 16, depth = 1, teams_at_once = 2;
   static constexpr int thread_rows = 16, thread_cols = 16;
+  static constexpr GemmTeamClocks clocks{3000, 2115};
 };
 
 /// The pipeline of asynchronous copies. Two teams a multiprocessor, so that one multiplies while the other waits at its
@@ -117,22 +131,26 @@ template <class Element, bool TensorCores, bool Small, bool LeftAcross = false, 
 struct GemmAsync : AsyncSizes {
   static constexpr int BM = 128, BN = 128, BK = 128 / static_cast<int>(sizeof(Element));
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
+  static constexpr GemmTeamClocks clocks{1150, 1100};
 };
 /// Where the large tiles would leave most of the machine idle.
 template <class Element, bool LeftAcross, bool RightAcross>
 struct GemmAsync<Element, true, true, LeftAcross, RightAcross> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 128 / static_cast<int>(sizeof(Element)), depth = 4, teams_at_once = 3;
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
+  static constexpr GemmTeamClocks clocks{530, 440};
 };
 /// 64 x 32 elements of fp64 a warp are 128 registers a thread. Of products with 8 k, two sets of fragments fit beside
 /// them. 32 k a step of which 16 are unrolled halve the barriers and are slower.
 template <>
 struct GemmAsync<double, true, false> : AsyncSizes {
   static constexpr int BM = 128, BN = 64, BK = 16, mma_k = 8, unrolled = 2;
+  static constexpr GemmTeamClocks clocks{1170, 1040};
 };
 template <>
 struct GemmAsync<double, true, true> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8, unrolled = 2;
+  static constexpr GemmTeamClocks clocks{604, 530};
 };
 /// fp32 without tensor cores, 8 x 16 elements a thread: 6 reads of scratch for 128 products. 32 k a step, since every
 /// step costs a barrier and addresses. 8 of them unrolled: 16 do not fit the cache of instructions as well, and of 4
@@ -141,11 +159,13 @@ template <>
 struct GemmAsync<float, false, false> : AsyncSizes {
   static constexpr int BM = 128, BN = 128, BK = 32, unrolled = 8;
   static constexpr bool tensor_cores = false;
+  static constexpr GemmTeamClocks clocks{5200, 4950};
 };
 template <>
 struct GemmAsync<float, false, true> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 32, teams_at_once = 4, unrolled = 8;
   static constexpr bool tensor_cores = false;
+  static constexpr GemmTeamClocks clocks{1885, 1650};
 };
 
 /// Lines of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,

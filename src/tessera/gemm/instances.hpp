@@ -8,16 +8,17 @@
 // The library holds the products without an epilogue of the caller's own: nobody compiles them again.
 namespace tessera::detail {
 
-#define TESSERA_GEMM_INSTANCES(EXTERN, EXEC)                                                                        \
-  EXTERN template void run_gemm<EXEC, float, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&,  \
-                                                                 epilogue::Identity const&);                        \
-  EXTERN template void run_gemm<EXEC, double, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \
-                                                                  epilogue::Identity const&);
+#define TESSERA_GEMM_INSTANCE(EXTERN, EXEC, COMPUTE)                                                                 \
+  EXTERN template void run_gemm<EXEC, COMPUTE, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \
+                                                                   epilogue::Identity const&);                       \
+  EXTERN template void add_gemm_splits<EXEC, COMPUTE, epilogue::Identity>(                                           \
+      EXEC const&, GemmProblem const&, MatrixStack const&, int, epilogue::Identity const&);
+#define TESSERA_GEMM_INSTANCES(EXTERN, EXEC) \
+  TESSERA_GEMM_INSTANCE(EXTERN, EXEC, float) \
+  TESSERA_GEMM_INSTANCE(EXTERN, EXEC, double)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INSTANCES, extern)
 
-#define TESSERA_GEMM_INT8_INSTANCE(EXTERN, EXEC)                                                         \
-  EXTERN template void run_gemm<EXEC, std::int32_t, epilogue::Identity>(EXEC const&, GemmProblem const&, \
-                                                                        GemmPlan const&, epilogue::Identity const&);
+#define TESSERA_GEMM_INT8_INSTANCE(EXTERN, EXEC) TESSERA_GEMM_INSTANCE(EXTERN, EXEC, std::int32_t)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_GEMM_INT8_INSTANCE, extern)
 
 #define TESSERA_GEMM_ASYNC_INSTANCE(EXTERN, EXEC, T, TENSOR_CORES)                \

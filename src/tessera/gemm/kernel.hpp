@@ -235,8 +235,8 @@ bool gemm_follows(typename Atoms::Source const& source) {
 
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
-/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K; where teams cannot, the
-/// sums of slices are planes of C of their own. Or the teams of a cluster work on neighbouring tiles and may load what
+/// awaited. Where there are too few tiles for the machine, `slices` teams share one along K, or K is split and the sums
+/// of its parts are planes of C of their own. Or the teams of a cluster work on neighbouring tiles and may load what
 /// they both need together. With BlockScales, what a block of K gives is multiplied by its scales before it is added.
 template <class Atoms, class Epilogue, class Scales = Unscaled>
 struct GemmKernel : GemmTile<Atoms> {
@@ -248,8 +248,9 @@ struct GemmKernel : GemmTile<Atoms> {
   using GemmTile<Atoms>::cols_a_tile;
 
   struct Tile {
-    Plane plane;
+    Plane plane;  // of C
     std::int64_t row, col;
+    int factors;       // the plane of A and B
     int first, steps;  // of K
   };
   using Stage = GemmStage<Atoms>;
@@ -264,6 +265,8 @@ struct GemmKernel : GemmTile<Atoms> {
   int tile_rows, tile_cols, mainloop, slices;
   Cluster cluster;
   Divisor a_plane, a_tile;  // clusters' tiles in a plane, teams in one
+  Divisor splits;           // planes of C with sums of the same product
+  int a_split, longer;      // steps of K in one; the first ones have one more
   TileOrder order;
   std::int64_t planes;
   double flops;
@@ -273,7 +276,7 @@ struct GemmKernel : GemmTile<Atoms> {
   Scales scales;
 
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, Cluster const& together = {},
-             Scales const& block_scales = {}, GemmTileExtent const& extent = {BM, BN})
+             Scales const& block_scales = {}, GemmTileExtent const& extent = {BM, BN}, int splits_of_k = 1)
       : GemmTile<Atoms>(extent),
         a(gemm_source<Atoms, typename Atoms::template Left<BM, BK>>(p.a, together.cols)),
         b(gemm_source<Atoms, typename Atoms::template Right<BN, BK>>(p.b, together.rows)),
@@ -286,9 +289,13 @@ struct GemmKernel : GemmTile<Atoms> {
         cluster(together),
         a_plane(tile_rows * tile_cols / together.teams()),
         a_tile(slices_a_tile * together.teams()),
+        splits(splits_of_k),
+        a_split(mainloop / splits_of_k),
+        longer(mainloop % splits_of_k),
         order(tile_rows / together.rows, tile_cols / together.cols, together.rows),
         planes(p.batch()),
-        flops(2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k())),
+        flops(2.0 * static_cast<double>(p.batch() / splits_of_k * p.m()) * static_cast<double>(p.n()) *
+              static_cast<double>(p.k())),
         whole_tiles(p.m() % BM == 0 && p.n() % BN == 0 && p.k() % BK == 0 &&
                     gemm_follows<Atoms, typename Atoms::template Left<BM, BK>>(a) &&
                     gemm_follows<Atoms, typename Atoms::template Right<BN, BK>>(b)),
@@ -302,34 +309,23 @@ struct GemmKernel : GemmTile<Atoms> {
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
-    if constexpr (sizes_tiles<Atoms>) {
-      int const plane = t / a_plane;
-      TilePlace const at = order(t - plane * static_cast<int>(a_plane));
-      int const slice = plane % slices, first = slice_begin(slice);
-      return {{0, plane},
-              std::int64_t(at.row) * rows_a_tile,
-              std::int64_t(at.col) * cols_a_tile,
-              first,
-              slice_begin(slice + 1) - first};
-    } else if constexpr (!shares) {
-      int const plane = t / a_plane;
-      TilePlace const at = order(t - plane * static_cast<int>(a_plane));
-      return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, 0, mainloop};
-    }
-    int const whole = t / a_tile, team = t - whole * static_cast<int>(a_tile), plane = whole / a_plane;
+    int const whole = shares ? t / a_tile : t, plane = whole / a_plane, factors = plane / splits;
+    int const split = plane - factors * static_cast<int>(splits);
     TilePlace at = order(whole - plane * static_cast<int>(a_plane));
-    if (slices > 1) {
-      int const first = share(team);
-      return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, first, share(team + 1) - first};
+    int first = split * a_split + (split < longer ? split : longer), steps = a_split + (split < longer ? 1 : 0);
+    if constexpr (shares) {
+      int const team = t - whole * static_cast<int>(a_tile);
+      if (slices > 1) {
+        int const begin = team * steps / a_tile, end = (team + 1) * steps / a_tile;
+        first += begin, steps = end - begin;
+      } else {
+        at.row = at.row * cluster.rows + (cluster.rows > 1 ? team : 0);
+        at.col = at.col * cluster.cols + (cluster.cols > 1 ? team : 0);
+      }
     }
-    at.row = at.row * cluster.rows + (cluster.rows > 1 ? team : 0);
-    at.col = at.col * cluster.cols + (cluster.cols > 1 ? team : 0);
-    return {{0, plane}, std::int64_t(at.row) * BM, std::int64_t(at.col) * BN, 0, mainloop};
+    return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, factors, first, steps};
   }
   double operations() const { return flops; }
-  /// Where a slice begins; every slice has a step.
-  KOKKOS_FUNCTION int share(int slice) const { return slice * mainloop / a_tile; }
-  KOKKOS_FUNCTION int slice_begin(int slice) const { return static_cast<int>(std::int64_t(slice) * mainloop / slices); }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
   std::int64_t teams(int concurrency) const {
@@ -345,13 +341,11 @@ struct GemmKernel : GemmTile<Atoms> {
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
     std::int64_t const at = std::int64_t(t.first + k) * BK;
+    Plane const left{0, batched_a ? t.factors : 0}, right{0, batched_b ? t.factors : 0};
     if constexpr (sizes_tiles<Atoms>) {
-      std::int64_t const plane = t.plane.inner / slices;
-      Plane const left{0, batched_a ? plane : 0}, right{0, batched_b ? plane : 0};
       copy(a, left, t.row, at, stage.a, t.row + rows_a_tile);
       copy(b, right, t.col, at, stage.b, t.col + cols_a_tile);
     } else {
-      Plane const left{0, batched_a ? t.plane.inner : 0}, right{0, batched_b ? t.plane.inner : 0};
       copy(a, left, t.row, at, stage.a);
       copy(b, right, t.col, at, stage.b);
     }
@@ -391,8 +385,8 @@ struct GemmKernel : GemmTile<Atoms> {
     if constexpr (scaled) {
       static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
       constexpr int steps_a_block = block_extent / BK;
-      StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.plane.inner : 0}, {0, batched_b ? t.plane.inner : 0},
-                                  t.row, t.col, t.first / steps_a_block,
+      StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.factors : 0}, {0, batched_b ? t.factors : 0}, t.row,
+                                  t.col, t.first / steps_a_block,
                                   (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
       if constexpr (promotes)
         gemm_promoted_sum<Atoms, BN>(math, t.steps, in, scale, acc);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include <tessera/gemm/async.hpp>
-#include <tessera/gemm/slices.hpp>
+#include <tessera/gemm/splits.hpp>
 
 namespace tessera::detail {
 
@@ -35,10 +35,10 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
 /// The tile that the cores of a CPU are done with first: of whole panels, rows and columns shared out evenly, as large
 /// as Atoms has them or smaller, so that no core waits long for the others.
 template <class Atoms>
-GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int slices) {
+GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int splits) {
   auto const clocks_of = GemmPanelClocks::of<Atoms>();
   GemmTileExtent best{Atoms::BM, Atoms::BN};
-  double const depth = static_cast<double>(p.k()) / slices;
+  double const depth = static_cast<double>(p.k()) / splits;
   if (cores == 1 || p.m() == 0 || p.n() == 0 || 2.0 * depth * static_cast<double>(p.c.rows * p.c.cols) < worth_a_fork)
     return best;
   auto const shared_out = [](std::int64_t extent, int most, int panel) {
@@ -49,7 +49,7 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int slices) {
   for (int most_rows = Atoms::BM / Atoms::MR; most_rows > 0; --most_rows)
     for (int most_cols = Atoms::BN / Atoms::NR; most_cols > 0; --most_cols) {
       int const rows = shared_out(p.m(), most_rows, Atoms::MR), cols = shared_out(p.n(), most_cols, Atoms::NR);
-      double const share = static_cast<double>(gemm_tiles(p, rows, cols) * slices) / cores,
+      double const share = static_cast<double>(gemm_tiles(p, rows, cols) * splits) / cores,
                    area = static_cast<double>(rows) * cols;
       double const a_tile =
           depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + clocks_of.packed * (rows + cols)) +
@@ -65,18 +65,15 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int slices) {
 template <class Atoms, class Epilogue, class Exec>
 GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, GemmOptions const& options, char const* reason) {
   GemmPlan plan = describe_gemm<Atoms, Epilogue>(exec, p, Algorithm::coarsened, reason);
-  plan.slices = gemm_slices<typename Atoms::Factor>(p);
-  plan.workspace_bytes = gemm_slice_bytes<typename Atoms::Compute>(p, plan.slices);
-  if (plan.workspace_bytes > options.workspace_bytes) {
-    plan.slices = 1;
-    plan.workspace_bytes = 0;
-    if (options.algorithm == Algorithm::automatic)
-      plan.reason = "the fastest rung that runs here; with options.workspace cores would share K";
-  }
-  GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency, plan.slices);
+  std::int64_t const steps = (p.k() + Atoms::BK - 1) / Atoms::BK,
+                     wanted = gemm_splits_of_panels<typename Atoms::Factor>(p);
+  split_gemm(plan, p, options, steps, wanted, scalar_of<typename Atoms::Compute>);
+  if (plan.splits < wanted && options.splits == 0 && options.algorithm == Algorithm::automatic)
+    plan.reason = "the fastest rung that runs here; with options.workspace cores would share K";
+  GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency, plan.splits);
   plan.tile_m = tile.rows;
   plan.tile_n = tile.cols;
-  plan.tiles = gemm_tiles(p, tile.rows, tile.cols) * plan.slices;
+  plan.tiles = gemm_tiles(p, tile.rows, tile.cols) * plan.splits;
   return plan;
 }
 
@@ -126,39 +123,85 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   plan.cluster_n = choice.cluster.cols;
   plan.fast_accumulation = options.fast_accumulation;
   plan.workspace_bytes = bulk_workspace(p);
+  split_gemm(plan, p, options, (p.k() + plan.tile_k - 1) / plan.tile_k, choice.splits, gemm_sum_type(p));
   plan.tiles = p.batch() * gemm_tile_count(p.m(), choice.rows, choice.cluster.rows) *
-               gemm_tile_count(p.n(), choice.columns, choice.cluster.cols) * choice.slices;
+               gemm_tile_count(p.n(), choice.columns, choice.cluster.cols) * choice.slices * plan.splits;
   return plan;
 }
 
-/// The plan on the pipeline of asynchronous copies: large tiles where they fill the machine and a team has room for
-/// their stages.
-template <class T, bool TensorCores, class Epilogue, class Exec>
-GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, char const* reason) {
-  using Large = GemmAsync<T, TensorCores, false>;
-  GemmProblem const p = bulk_problem<Epilogue>(problem);
-  constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
-  GemmPlan plan;
-  auto const describe = [&](bool small) {
-    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(
-        p, small, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, algorithm, reason); });
-  };
-  describe(gemm_tiles(p, Large::BM, Large::BN) < Machine<Exec>::concurrency(exec));
-  if (plan.scratch_bytes > Machine<Exec>::scratch_limit(exec)) describe(true);
-  if (sizeof(T) <= 2) plan.workspace_bytes = bulk_workspace(p);
+/// What tiles of such sizes take with K in so many parts, in clocks of a multiprocessor.
+template <class Sizes>
+double gemm_team_clocks(GemmProblem const& p, int splits, int concurrency) {
+  double const teams = std::ceil(static_cast<double>(gemm_tiles(p, Sizes::BM, Sizes::BN) * splits) / concurrency);
+  double const rounds = std::ceil(teams / Sizes::teams_at_once);
+  double const steps = std::ceil(std::ceil(static_cast<double>(p.k()) / Sizes::BK) / splits);
+  double const a_step = std::fmax(rounds * Sizes::clocks.alone, teams * Sizes::clocks.together);
+  return steps * a_step + rounds * GemmTeamClocks::tile + gemm_split_clocks(p, splits);
+}
+
+/// Into how many parts K is split for teams of such sizes: as many as fill the multiprocessors once, twice ...
+template <class Sizes>
+int choose_gemm_splits(GemmProblem const& p, GemmOptions const& options, Scalar type, int concurrency,
+                       std::size_t used) {
+  std::int64_t const tiles = gemm_tiles(p, Sizes::BM, Sizes::BN), steps = (p.k() + Sizes::BK - 1) / Sizes::BK;
+  if (options.splits > 0) return static_cast<int>(std::clamp<std::int64_t>(steps, 1, options.splits));
+  int best = 1;
+  if (tiles == 0 || options.workspace_bytes == 0) return best;
+  double least = gemm_team_clocks<Sizes>(p, 1, concurrency);
+  for (int teams = 1; teams <= 2 * Sizes::teams_at_once; ++teams) {
+    auto const splits = static_cast<int>(std::min(std::int64_t(teams) * concurrency / tiles, steps));
+    if (splits <= best || used + gemm_split_bytes(p, splits, type) > options.workspace_bytes) continue;
+    double const clocks = gemm_team_clocks<Sizes>(p, splits, concurrency);
+    if (clocks < least) least = clocks, best = splits;
+  }
+  return best;
+}
+
+/// The plan of Large tiles where they fill the machine, or do with K split, and a team has room for their stages, else
+/// of Small ones. describe(small) describes it.
+template <class Large, class Small, class Describe>
+GemmPlan plan_gemm_teams(GemmProblem const& p, GemmOptions const& options, Scalar type, int concurrency,
+                         std::size_t used, std::size_t most_scratch, Describe const& describe) {
+  int splits = choose_gemm_splits<Large>(p, options, type, concurrency, used);
+  int const of_small = choose_gemm_splits<Small>(p, options, type, concurrency, used);
+  bool const small =
+      gemm_team_clocks<Small>(p, of_small, concurrency) < gemm_team_clocks<Large>(p, splits, concurrency);
+  if (small) splits = of_small;
+  GemmPlan plan = describe(small);
+  if (!small && plan.scratch_bytes > most_scratch) plan = describe(true);
+  plan.workspace_bytes = used;
+  split_gemm(plan, p, options, (p.k() + plan.tile_k - 1) / plan.tile_k, splits, type);
+  plan.tiles *= plan.splits;
   return plan;
 }
+
+/// The plan on the pipeline of asynchronous copies.
+template <class T, bool TensorCores, class Epilogue, class Exec>
+GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
+  GemmProblem const p = bulk_problem<Epilogue>(problem);
+  constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
+  auto const describe = [&](bool small) {
+    GemmPlan plan;
+    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(
+        p, small, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, algorithm, reason); });
+    return plan;
+  };
+  return plan_gemm_teams<GemmAsync<T, TensorCores, false>, GemmAsync<T, TensorCores, !own_epilogue<Epilogue>>>(
+      p, options, gemm_sum_type(p), Machine<Exec>::concurrency(exec), sizeof(T) <= 2 ? bulk_workspace(p) : 0,
+      Machine<Exec>::scratch_limit(exec), describe);
+}
 template <class Compute, class Epilogue, class Exec>
-GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, bool tensor_cores, char const* reason) {
+GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, GemmOptions const& options, bool tensor_cores,
+                         char const* reason) {
   if constexpr (std::is_same_v<Compute, double>)
-    return plan_gemm_async<double, true, Epilogue>(exec, p, reason);
+    return plan_gemm_async<double, true, Epilogue>(exec, p, options, reason);
   else if constexpr (std::is_same_v<Compute, std::int32_t>)
-    return plan_gemm_async<std::int8_t, true, Epilogue>(exec, p, reason);
+    return plan_gemm_async<std::int8_t, true, Epilogue>(exec, p, options, reason);
   else if (size_of(p.a.type) == 2)  // the tiles of both types are the same
-    return plan_gemm_async<bf16_t, true, Epilogue>(exec, p, reason);
+    return plan_gemm_async<bf16_t, true, Epilogue>(exec, p, options, reason);
   else
-    return tensor_cores ? plan_gemm_async<float, true, Epilogue>(exec, p, reason)
-                        : plan_gemm_async<float, false, Epilogue>(exec, p, reason);
+    return tensor_cores ? plan_gemm_async<float, true, Epilogue>(exec, p, options, reason)
+                        : plan_gemm_async<float, false, Epilogue>(exec, p, options, reason);
 }
 
 /// What an algorithm multiplies factors of this type with.
@@ -206,7 +249,7 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
     char const* obstacle = async_gemm_obstacle(exec, p, options, true);
     if constexpr (has_async_pipeline<Exec>) {
       if (obstacle == nullptr) {
-        GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, true, reason);
+        GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, options, true, reason);
         if (plan.scratch_bytes <= Machine<Exec>::scratch_limit(exec)) return plan;
         obstacle = "tensor_core needs more scratch than this device gives a team";
       }
@@ -220,7 +263,7 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
     if (wanted == Algorithm::coarsened && p.a.type == Scalar::fp32 &&
         async_gemm_obstacle(exec, p, options, false) == nullptr) {
-      GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, false, reason);
+      GemmPlan const plan = plan_gemm_async<Compute, Epilogue>(exec, p, options, false, reason);
       if (plan.scratch_bytes <= Machine<Exec>::scratch_limit(exec)) return plan;
     }
   }
@@ -239,9 +282,13 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
       return plan_gemm_panels<Large, Epilogue>(exec, p, options, reason);
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
-      bool const fills = gemm_tiles(p, Large::BM, Large::BN) >= 2 * Machine<Exec>::concurrency(exec);
-      return fills ? describe_gemm<Large, Epilogue>(exec, p, wanted, reason)
-                   : describe_gemm<Small, Epilogue>(exec, p, wanted, reason);
+      auto const describe = [&](bool small) {
+        return small ? describe_gemm<Small, Epilogue>(exec, p, wanted, reason)
+                     : describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
+      };
+      return plan_gemm_teams<GemmCoarsened<false, Compute>, GemmCoarsenedSmall>(
+          bulk_problem<Epilogue>(p), options, scalar_of<Compute>, Machine<Exec>::concurrency(exec), 0,
+          Machine<Exec>::scratch_limit(exec), describe);
     }
   }
   GemmPlan plan;
@@ -262,6 +309,10 @@ GemmPlan plan_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& op
   plan.flops = 2 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k());
   plan.bytes = bytes(p.a) + bytes(p.b) + bytes(p.c) * (p.beta == 0 ? 1 : 2);
   plan.arithmetic = gemm_arithmetic<Compute>(plan.algorithm, p.a.type);
+  bool const one_pass = plan.splits == 1 && options.splits == 0 && options.workspace_bytes == 0;
+  if (!Machine<Exec>::is_host && one_pass && options.algorithm == Algorithm::automatic && p.k() >= 8192 &&
+      2 * plan.tiles <= plan.concurrency)
+    plan.reason = "the fastest rung that runs here; with options.workspace K would be split";
   return plan;
 }
 

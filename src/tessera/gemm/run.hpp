@@ -9,29 +9,13 @@
 
 namespace tessera::detail {
 
-/// The sums of slices of K, then C.
-template <class Atoms, class Exec, class Epilogue>
-void run_gemm_slices(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, GemmTileExtent const& tile,
-                     Epilogue const& last) {
-  using Compute = typename Atoms::Compute;
-  GemmProblem slices{p.a, p.b, p.c};
-  GemmKernel<Atoms, epilogue::Identity> kernel(slices, {}, plan.slices, {}, {}, tile);
-  kernel.c = Atoms::template target<typename decltype(kernel)::Accumulator>(gemm_slice_sums<Compute>(p, plan.slices));
-  kernel.finish.c = kernel.c;
-  run_tiles<Atoms>("tessera::gemm", exec, kernel);
-  using SumAtoms = RegisterAtoms<Exec, Compute, GemmSliceSumSizes<Compute>>;
-  run_tiles<SumAtoms>("tessera::gemm", exec, GemmSliceSum<SumAtoms, Epilogue>(p, plan.slices, last));
-}
-
 template <class Atoms, class Exec, class Epilogue>
 void run_gemm_tiles(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
   GemmTileExtent const tile{plan.tile_m, plan.tile_n};
-  if constexpr (sizes_tiles<Atoms>)
-    if (plan.slices > 1) return run_gemm_slices<Atoms>(exec, p, plan, tile, epilogue);
-  run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, tile));
+  run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, tile, plan.splits));
 }
 
-/// Runs what the plan says on the portable pipeline and without one. C has elements.
+/// Runs what the plan says on the portable pipeline and without one. C has elements, those of every part of K.
 template <class Exec, class Compute, class Epilogue>
 void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
   constexpr bool host = Machine<Exec>::is_host;
@@ -46,7 +30,7 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
           return run_gemm_tiles<NarrowAtoms<Exec, Element, GemmNarrow<Element>>>(exec, p, plan, epilogue);
       }
       if constexpr (has_direct_products<Exec, Compute> && !own_epilogue<Epilogue>)
-        if (multiply_directly<Exec, Compute>(exec, p)) return;
+        if (plan.splits == 1 && multiply_directly<Exec, Compute>(exec, p)) return;
       if constexpr (host)  // a tile of any size
         run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, plan, epilogue);
       else if (plan.tile_m == GemmCoarsened<host, Compute>::BM)
@@ -63,9 +47,9 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
   }
 }
 
-/// Runs what the plan says for factors of type A and B. C has elements.
+/// The same for factors of type A and B, on any pipeline.
 template <class Exec, class A, class B, class Compute, class Epilogue>
-void run_planned_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
+void run_gemm_pass(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
   if constexpr (has_bulk_pipeline<Exec> && bulk_multiplies(scalar_of<A>, scalar_of<B>) &&
                 (!own_epilogue<Epilogue> || compiles_bulk_kernels))
     if (plan.algorithm == Algorithm::hopper) return run_gemm_bulk<Exec, A, B>(exec, p, plan, epilogue);
@@ -76,6 +60,20 @@ void run_planned_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& pl
         return run_gemm_async<Exec, A, false>(exec, p, plan, epilogue);
   }
   run_gemm<Exec, Compute>(exec, p, plan, epilogue);
+}
+
+/// Runs what the plan says: a pass or, where K is split, one to the sums of its parts and one that adds them.
+template <class Exec, class A, class B, class Compute, class Epilogue>
+void run_planned_gemm(Exec const& exec, GemmProblem const& problem, GemmPlan const& plan, Epilogue const& epilogue) {
+  if (plan.splits == 1) return run_gemm_pass<Exec, A, B, Compute>(exec, problem, plan, epilogue);
+  GemmProblem const p = Machine<Exec>::is_host ? problem : bulk_problem<Epilogue>(problem);
+  char* const end = static_cast<char*>(p.workspace) + plan.workspace_bytes;
+  MatrixStack const sums =
+      gemm_split_sums(p, plan.splits, scalar_of<Compute>, end - gemm_split_bytes(p, plan.splits, scalar_of<Compute>));
+  GemmProblem parts{p.a, p.b, sums};
+  parts.workspace = p.workspace;
+  run_gemm_pass<Exec, A, B, Compute>(exec, parts, plan, epilogue::Identity{});
+  add_gemm_splits<Exec, Compute>(exec, p, sums, plan.splits, epilogue);
 }
 
 }  // namespace tessera::detail
