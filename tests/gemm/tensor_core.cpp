@@ -43,6 +43,27 @@ void check_large(GemmOptions const& options) {
     }
 }
 
+/// Few rows or few columns, in parts of K where that is worth it.
+template <class Exec, class T>
+void check_flat(GemmOptions const& options) {
+  for (Product p : {Product{1, 600, 333}, Product{3, 257, 31}, Product{16, 255, 100}, Product{17, 300, 64},
+                    Product{600, 1, 333}, Product{258, 5, 2000}, Product{1, 1, 4000}})
+    for (auto [ta, tb] :
+         {std::pair(false, true), std::pair(false, false), std::pair(true, true), std::pair(true, false)})
+      for (bool const aligned : {true, false}) {
+        p.transpose_a = ta, p.transpose_b = tb, p.c_by_columns = ta != aligned;
+        p.pad = aligned ? 8 : 3, p.begin = aligned ? 4 : 1;
+        p.alpha = 1.5, p.beta = aligned ? 0.5 : 0;
+        p.batch = aligned ? 1 : 2;
+        check_product<Exec, T, T>(p, options);
+      }
+  if (!has_tensor_cores<Exec>()) return;
+  ViewOf<Exec, T**> row("A", 1, 512), b("B", 512, 30000), row_c("C", 1, 30000);
+  ViewOf<Exec, T**> a("A", 30000, 512), column("B", 512, 1), column_c("C", 30000, 1);
+  CHECK(gemm_plan(Exec{}, 1, row, b, 0, row_c, options).tile_m == 16);
+  CHECK(gemm_plan(Exec{}, 1, a, column, 0, column_c, options).tile_m == 16);
+}
+
 constexpr GemmOptions tensor_core{.algorithm = Algorithm::tensor_core};
 constexpr GemmOptions tf32{.algorithm = Algorithm::tensor_core, .allow_tf32 = true};
 constexpr GemmOptions coarsened{.algorithm = Algorithm::coarsened};
@@ -91,6 +112,12 @@ TEST_CASE_TEMPLATE_DEFINE("coarsened multiplies fp32 as it is in every layout, f
   check_large<Exec, float, float>(coarsened);
 }
 TEST_CASE_TEMPLATE_APPLY(fp32_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened multiply few rows or columns in flat tiles", Exec, flat_id) {
+  check_flat<Exec, double>(tensor_core);
+  check_flat<Exec, float>(coarsened);
+}
+TEST_CASE_TEMPLATE_APPLY(flat_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened store every type, with any strides", Exec, stores_id) {
   for (Product p : {Product{70, 133, 40}, Product{64, 132, 64}})

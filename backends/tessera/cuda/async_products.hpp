@@ -160,16 +160,17 @@ struct DoubleProduct : MatrixShare<double, M, N> {
   }
 };
 
-/// fp32 without tensor cores, one k a step: 8 x 4 lanes, each with groups of 4 x 4 elements. Lanes that differ in the
-/// lowest bit share rows and those that differ in the next share columns, so that reads of 16 bytes a lane take two
-/// passes through shared memory and not four.
+/// fp32 without tensor cores, one k a step: 8 x 4 lanes, or 4 x 8 of fewer rows, each with groups of 4 x 4 elements.
+/// Lanes that differ in the lowest bit share rows and those that differ in the next share columns, so that reads of 16
+/// bytes a lane take two passes through shared memory and not four.
 template <int M, int N, int Unrolled>
 struct CoreProduct {
   using Compute = float;
-  static constexpr int lane_rows = 8, lane_cols = 4, rows = M / lane_rows, cols = N / lane_cols, step = 1;
+  static constexpr int lane_rows = M % 32 == 0 ? 8 : 4, lane_cols = 32 / lane_rows;
+  static constexpr int rows = M / lane_rows, cols = N / lane_cols, step = 1;
   static constexpr int left_sets = 2;
   static constexpr int unrolled_steps = Unrolled;  // all 16 do not fit the cache of instructions
-  static_assert(M % 32 == 0 && N % 16 == 0);
+  static_assert(rows % 4 == 0 && cols % 4 == 0);
   float r[rows][cols];
   struct Lefts {
     float v[rows];
@@ -178,8 +179,8 @@ struct CoreProduct {
     float v[cols];
   };
 
-  __device__ __forceinline__ static int lane_row(int lane) { return lane / 2 % 8; }
-  __device__ __forceinline__ static int lane_col(int lane) { return lane % 2 + lane / 16 * 2; }
+  __device__ __forceinline__ static int lane_row(int lane) { return lane / 2 % lane_rows; }
+  __device__ __forceinline__ static int lane_col(int lane) { return lane % 2 + lane / (2 * lane_rows) * 2; }
 
   template <class F>
   __device__ __forceinline__ void for_each(int lane, F const& f) {

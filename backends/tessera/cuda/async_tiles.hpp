@@ -44,7 +44,7 @@ struct PaddedTile {
   static constexpr int lines = K, cols = Cols, pack = 16 / static_cast<int>(sizeof(Element)), packs = Cols / pack;
   static constexpr int pitch = Cols + pack;  // elements
   static constexpr bool transposed = true;
-  static_assert(is_power_of_two(packs) && Cols % 32 == 0);
+  static_assert(is_power_of_two(packs) && Cols % 16 == 0);
 
   alignas(1024) Element v[K][pitch];
 

@@ -36,24 +36,41 @@ char const* async_gemm_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unuse
   }
 }
 
-/// f(atoms) of the large or the small tile. With an epilogue of the caller's, who compiles them, the large one only.
+/// Whether there are flat tiles: of fp64 and of fp32 as it is.
+template <class T, bool TensorCores>
+inline constexpr bool has_flat_tile = std::is_same_v<T, double> || (std::is_same_v<T, float> && !TensorCores);
+
+/// f(atoms) of a tile. With an epilogue of the caller's, who compiles them, the large one only.
 template <class Exec, class T, bool TensorCores, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
-void visit_gemm_async_tile(bool small, F const& f) {
+void visit_gemm_async_tile(GemmTeamTile tile, F const& f) {
+  if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>)
+    if (tile == GemmTeamTile::flat) return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::flat>>{});
   if constexpr (!OwnEpilogue)
-    if (small) return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, true, LeftAcross, RightAcross>>{});
-  f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, false, LeftAcross, RightAcross>>{});
+    if (tile == GemmTeamTile::small)
+      return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::small, LeftAcross, RightAcross>>{});
+  f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::large, LeftAcross, RightAcross>>{});
 }
 
 /// The same with the layouts of a problem's factors.
 template <class Exec, class T, bool TensorCores, bool OwnEpilogue, class F>
-void visit_gemm_async(GemmProblem const& p, bool small, F const& f) {
+void visit_gemm_async(GemmProblem const& p, GemmTeamTile tile, F const& f) {
   if constexpr (sizeof(T) == 2) {
     bool const left = bulk_access(p.a).across, right = bulk_access(p.b).across;
-    if (left && right) return visit_gemm_async_tile<Exec, T, TensorCores, true, true, OwnEpilogue>(small, f);
-    if (left) return visit_gemm_async_tile<Exec, T, TensorCores, true, false, OwnEpilogue>(small, f);
-    if (right) return visit_gemm_async_tile<Exec, T, TensorCores, false, true, OwnEpilogue>(small, f);
+    if (left && right) return visit_gemm_async_tile<Exec, T, TensorCores, true, true, OwnEpilogue>(tile, f);
+    if (left) return visit_gemm_async_tile<Exec, T, TensorCores, true, false, OwnEpilogue>(tile, f);
+    if (right) return visit_gemm_async_tile<Exec, T, TensorCores, false, true, OwnEpilogue>(tile, f);
   }
-  visit_gemm_async_tile<Exec, T, TensorCores, false, false, OwnEpilogue>(small, f);
+  visit_gemm_async_tile<Exec, T, TensorCores, false, false, OwnEpilogue>(tile, f);
+}
+
+/// The problem with the fewer of its rows and columns as rows, which flat tiles are for.
+inline GemmProblem flat_problem(GemmProblem const& p) { return p.n() < p.m() ? p.transposed() : p; }
+inline bool has_flat_tiles(GemmPlan const& plan) { return plan.tile_m == gemm_flat_rows && plan.stages > 1; }
+/// A problem as the tiles of its plan on a GPU see it.
+template <class Epilogue>
+GemmProblem planned_problem(GemmProblem const& problem, GemmPlan const& plan) {
+  GemmProblem const p = bulk_problem<Epilogue>(problem);
+  return has_flat_tiles(plan) ? flat_problem(p) : p;
 }
 
 /// Runs what the plan says. Apart, so that the library holds instances, each in a source of its own.
@@ -61,10 +78,12 @@ template <class Exec, class T, bool TensorCores, class Epilogue>
 void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& problem,
                     [[maybe_unused]] GemmPlan const& plan, [[maybe_unused]] Epilogue const& epilogue) {
   if constexpr (has_async_pipeline<Exec>) {
-    using Large = GemmAsync<T, TensorCores, false>;
-    GemmProblem p = bulk_problem<Epilogue>(problem);
+    GemmTeamTile tile =
+        plan.tile_m < GemmAsync<T, TensorCores, GemmTeamTile::large>::BM ? GemmTeamTile::small : GemmTeamTile::large;
+    if (has_flat_tiles(plan)) tile = GemmTeamTile::flat;
+    GemmProblem p = planned_problem<Epilogue>(problem, plan);
     if constexpr (sizeof(T) <= 2) repack_factors(exec, p);
-    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(p, plan.tile_m < Large::BM, [&](auto atoms) {
+    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(p, tile, [&](auto atoms) {
       using Atoms = decltype(atoms);
       run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, {}, plan.splits));
     });

@@ -12,7 +12,8 @@ namespace tessera::detail {
 /// share where as many as fit are busy.
 struct GemmTeamClocks {
   double alone, together;
-  static constexpr double tile = 3000;  // beginning and end of a team
+  static constexpr double tile = 3000;    // beginning and end of a team
+  static constexpr double byte = 0.0006;  // stored, of all teams; an element that has no neighbour takes 32
 };
 /// Of the sums of parts of K: the second kernel, what a part takes where there is little else, and a byte of all.
 struct GemmSplitClocks {
@@ -125,17 +126,19 @@ struct AsyncSizes {
   static constexpr bool tensor_cores = true;
   static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: 16-bit types only
 };
+/// Small where the large tiles would leave most of the machine idle, flat where C has few rows.
+enum class GemmTeamTile : std::uint8_t { large, small, flat };
+inline constexpr int gemm_flat_rows = 16;
 /// 16 bits, and fp32 rounded to tf32. A warp has 64 x 64 elements, 128 registers a thread, and each matrix load of 512
 /// bytes serves eight products. 128 bytes of K a step: with 64 a barrier comes too often.
-template <class Element, bool TensorCores, bool Small, bool LeftAcross = false, bool RightAcross = false>
+template <class Element, bool TensorCores, GemmTeamTile, bool LeftAcross = false, bool RightAcross = false>
 struct GemmAsync : AsyncSizes {
   static constexpr int BM = 128, BN = 128, BK = 128 / static_cast<int>(sizeof(Element));
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr GemmTeamClocks clocks{1150, 1100};
 };
-/// Where the large tiles would leave most of the machine idle.
 template <class Element, bool LeftAcross, bool RightAcross>
-struct GemmAsync<Element, true, true, LeftAcross, RightAcross> : AsyncSizes {
+struct GemmAsync<Element, true, GemmTeamTile::small, LeftAcross, RightAcross> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 128 / static_cast<int>(sizeof(Element)), depth = 4, teams_at_once = 3;
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr GemmTeamClocks clocks{530, 440};
@@ -143,29 +146,45 @@ struct GemmAsync<Element, true, true, LeftAcross, RightAcross> : AsyncSizes {
 /// 64 x 32 elements of fp64 a warp are 128 registers a thread. Of products with 8 k, two sets of fragments fit beside
 /// them. 32 k a step of which 16 are unrolled halve the barriers and are slower.
 template <>
-struct GemmAsync<double, true, false> : AsyncSizes {
+struct GemmAsync<double, true, GemmTeamTile::large> : AsyncSizes {
   static constexpr int BM = 128, BN = 64, BK = 16, mma_k = 8, unrolled = 2;
   static constexpr GemmTeamClocks clocks{1170, 1040};
 };
 template <>
-struct GemmAsync<double, true, true> : AsyncSizes {
+struct GemmAsync<double, true, GemmTeamTile::small> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8, unrolled = 2;
   static constexpr GemmTeamClocks clocks{604, 530};
+};
+/// Of few rows what counts is that the other factor is read once, and fast: 16 rows are as many as the tensor cores
+/// multiply at a time.
+template <>
+struct GemmAsync<double, true, GemmTeamTile::flat> : AsyncSizes {
+  static constexpr int BM = gemm_flat_rows, BN = 128, BK = 16, depth = 4, teams_at_once = 3, warp_rows = 1,
+                       warp_cols = 4;
+  static constexpr int mma_k = 8, unrolled = 2;
+  static constexpr GemmTeamClocks clocks{1100, 890};
 };
 /// fp32 without tensor cores, 8 x 16 elements a thread: 6 reads of scratch for 128 products. 32 k a step, since every
 /// step costs a barrier and addresses. 8 of them unrolled: 16 do not fit the cache of instructions as well, and of 4
 /// the loop and the copies between the products are a larger part.
 template <>
-struct GemmAsync<float, false, false> : AsyncSizes {
+struct GemmAsync<float, false, GemmTeamTile::large> : AsyncSizes {
   static constexpr int BM = 128, BN = 128, BK = 32, unrolled = 8;
   static constexpr bool tensor_cores = false;
   static constexpr GemmTeamClocks clocks{5200, 4950};
 };
 template <>
-struct GemmAsync<float, false, true> : AsyncSizes {
+struct GemmAsync<float, false, GemmTeamTile::small> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 32, teams_at_once = 4, unrolled = 8;
   static constexpr bool tensor_cores = false;
   static constexpr GemmTeamClocks clocks{1885, 1650};
+};
+
+template <>
+struct GemmAsync<float, false, GemmTeamTile::flat> : AsyncSizes {
+  static constexpr int BM = gemm_flat_rows, BN = 256, BK = 32, warp_rows = 1, warp_cols = 4, unrolled = 32;
+  static constexpr bool tensor_cores = false;
+  static constexpr GemmTeamClocks clocks{2600, 2250};
 };
 
 /// Lines of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,

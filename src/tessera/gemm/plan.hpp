@@ -136,7 +136,9 @@ double gemm_team_clocks(GemmProblem const& p, int splits, int concurrency) {
   double const rounds = std::ceil(teams / Sizes::teams_at_once);
   double const steps = std::ceil(std::ceil(static_cast<double>(p.k()) / Sizes::BK) / splits);
   double const a_step = std::fmax(rounds * Sizes::clocks.alone, teams * Sizes::clocks.together);
-  return steps * a_step + rounds * GemmTeamClocks::tile + gemm_split_clocks(p, splits);
+  double const bytes = static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) *
+                       (p.c.col_stride == 1 ? static_cast<double>(size_of(p.c.type)) : 32);
+  return steps * a_step + rounds * GemmTeamClocks::tile + bytes * GemmTeamClocks::byte + gemm_split_clocks(p, splits);
 }
 
 /// Into how many parts K is split for teams of such sizes: as many as fill the multiprocessors once, twice ...
@@ -157,38 +159,62 @@ int choose_gemm_splits(GemmProblem const& p, GemmOptions const& options, Scalar 
   return best;
 }
 
-/// The plan of Large tiles where they fill the machine, or do with K split, and a team has room for their stages, else
-/// of Small ones. describe(small) describes it.
-template <class Large, class Small, class Describe>
-GemmPlan plan_gemm_teams(GemmProblem const& p, GemmOptions const& options, Scalar type, int concurrency,
+/// A tile, and into how many parts K is split for it.
+struct GemmTeamChoice {
+  GemmTeamTile tile = GemmTeamTile::large;
+  int splits = 1;
+  double clocks = HUGE_VAL;
+
+  template <class Sizes>
+  void consider(GemmTeamTile candidate, GemmProblem const& p, GemmOptions const& options, Scalar type, int concurrency,
+                std::size_t used) {
+    int const parts = choose_gemm_splits<Sizes>(p, options, type, concurrency, used);
+    double const takes = gemm_team_clocks<Sizes>(p, parts, concurrency);
+    if (takes < clocks) *this = {candidate, parts, takes};
+  }
+};
+
+/// The plan that describe(tile) gives of the chosen tile, with K split.
+template <class Describe>
+GemmPlan plan_gemm_teams(GemmTeamChoice const& choice, GemmProblem const& p, GemmOptions const& options, Scalar type,
                          std::size_t used, std::size_t most_scratch, Describe const& describe) {
-  int splits = choose_gemm_splits<Large>(p, options, type, concurrency, used);
-  int const of_small = choose_gemm_splits<Small>(p, options, type, concurrency, used);
-  bool const small =
-      gemm_team_clocks<Small>(p, of_small, concurrency) < gemm_team_clocks<Large>(p, splits, concurrency);
-  if (small) splits = of_small;
-  GemmPlan plan = describe(small);
-  if (!small && plan.scratch_bytes > most_scratch) plan = describe(true);
+  GemmTeamTile tile = choice.tile;
+  GemmPlan plan = describe(tile);
+  if (plan.scratch_bytes > most_scratch) plan = describe(tile = GemmTeamTile::small);
   plan.workspace_bytes = used;
-  split_gemm(plan, p, options, (p.k() + plan.tile_k - 1) / plan.tile_k, splits, type);
+  split_gemm(plan, tile == GemmTeamTile::flat ? flat_problem(p) : p, options, (p.k() + plan.tile_k - 1) / plan.tile_k,
+             choice.splits, type);
   plan.tiles *= plan.splits;
   return plan;
 }
 
-/// The plan on the pipeline of asynchronous copies.
+/// The plan on the pipeline of asynchronous copies: large tiles, or others where they are done first.
 template <class T, bool TensorCores, class Epilogue, class Exec>
 GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
-  GemmProblem const p = bulk_problem<Epilogue>(problem);
-  constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
-  auto const describe = [&](bool small) {
+  GemmProblem const p = bulk_problem<Epilogue>(problem), flat = flat_problem(p);
+  int const concurrency = Machine<Exec>::concurrency(exec);
+  std::size_t const used = sizeof(T) <= 2 ? bulk_workspace(p) : 0;
+  Scalar const type = gemm_sum_type(p);
+  GemmTeamChoice choice;
+  choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, type, concurrency,
+                                                                  used);
+  if constexpr (!own_epilogue<Epilogue>) {
+    choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, type, concurrency,
+                                                                    used);
+    if constexpr (has_flat_tile<T, TensorCores>)
+      choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, type,
+                                                                     concurrency, used);
+  }
+  auto const describe = [&](GemmTeamTile tile) {
+    constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
+    GemmProblem const& seen = tile == GemmTeamTile::flat ? flat : p;
     GemmPlan plan;
-    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(
-        p, small, [&](auto atoms) { plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, algorithm, reason); });
+    visit_gemm_async<Exec, T, TensorCores, own_epilogue<Epilogue>>(seen, tile, [&](auto atoms) {
+      plan = describe_gemm<decltype(atoms), Epilogue>(exec, seen, algorithm, reason);
+    });
     return plan;
   };
-  return plan_gemm_teams<GemmAsync<T, TensorCores, false>, GemmAsync<T, TensorCores, !own_epilogue<Epilogue>>>(
-      p, options, gemm_sum_type(p), Machine<Exec>::concurrency(exec), sizeof(T) <= 2 ? bulk_workspace(p) : 0,
-      Machine<Exec>::scratch_limit(exec), describe);
+  return plan_gemm_teams(choice, p, options, type, used, Machine<Exec>::scratch_limit(exec), describe);
 }
 template <class Compute, class Epilogue, class Exec>
 GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, GemmOptions const& options, bool tensor_cores,
@@ -282,13 +308,17 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
       return plan_gemm_panels<Large, Epilogue>(exec, p, options, reason);
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
-      auto const describe = [&](bool small) {
-        return small ? describe_gemm<Small, Epilogue>(exec, p, wanted, reason)
-                     : describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
-      };
-      return plan_gemm_teams<GemmCoarsened<false, Compute>, GemmCoarsenedSmall>(
-          bulk_problem<Epilogue>(p), options, scalar_of<Compute>, Machine<Exec>::concurrency(exec), 0,
-          Machine<Exec>::scratch_limit(exec), describe);
+      GemmProblem const seen = bulk_problem<Epilogue>(p);
+      int const concurrency = Machine<Exec>::concurrency(exec);
+      GemmTeamChoice choice;
+      choice.consider<GemmCoarsened<false, Compute>>(GemmTeamTile::large, seen, options, scalar_of<Compute>,
+                                                     concurrency, 0);
+      choice.consider<GemmCoarsenedSmall>(GemmTeamTile::small, seen, options, scalar_of<Compute>, concurrency, 0);
+      return plan_gemm_teams(
+          choice, seen, options, scalar_of<Compute>, 0, Machine<Exec>::scratch_limit(exec), [&](GemmTeamTile tile) {
+            return tile == GemmTeamTile::small ? describe_gemm<Small, Epilogue>(exec, p, wanted, reason)
+                                               : describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
+          });
     }
   }
   GemmPlan plan;

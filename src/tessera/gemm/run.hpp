@@ -66,7 +66,7 @@ void run_gemm_pass(Exec const& exec, GemmProblem const& p, GemmPlan const& plan,
 template <class Exec, class A, class B, class Compute, class Epilogue>
 void run_planned_gemm(Exec const& exec, GemmProblem const& problem, GemmPlan const& plan, Epilogue const& epilogue) {
   if (plan.splits == 1) return run_gemm_pass<Exec, A, B, Compute>(exec, problem, plan, epilogue);
-  GemmProblem const p = Machine<Exec>::is_host ? problem : bulk_problem<Epilogue>(problem);
+  GemmProblem const p = Machine<Exec>::is_host ? problem : planned_problem<Epilogue>(problem, plan);
   char* const end = static_cast<char*>(p.workspace) + plan.workspace_bytes;
   MatrixStack const sums =
       gemm_split_sums(p, plan.splits, scalar_of<Compute>, end - gemm_split_bytes(p, plan.splits, scalar_of<Compute>));
