@@ -45,16 +45,16 @@ std::string choice(GemmProblem const& p, GemmOptions const& options = {}, bool o
 /// Repacks a stack of `T` given by its strides, and compares it with the elements one by one.
 template <class Exec, class T>
 void check_repack(std::int64_t outer, std::int64_t inner, std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
-                  std::int64_t col_stride, bool across) {
+                  std::int64_t col_stride, bool across, int begin = 1) {
   CAPTURE(rows);
   CAPTURE(cols);
   CAPTURE(across);
   std::int64_t const plane = (rows - 1) * row_stride + (cols - 1) * col_stride + 3;
-  ViewOf<Exec, T*> const memory("memory", outer * inner * plane + 1);
+  ViewOf<Exec, T*> const memory("memory", outer * inner * plane + begin);
   auto const values_in = uniform<T>(memory.size(), 1);
   fill(memory, values_in);
   MatrixStack from = matrix(scalar_of<T>, rows, cols, row_stride, col_stride);
-  from.data = memory.data() + 1;  // one element off
+  from.data = memory.data() + begin;
   from.outer = outer;
   from.inner = inner;
   from.inner_stride = plane;
@@ -70,7 +70,7 @@ void check_repack(std::int64_t outer, std::int64_t inner, std::int64_t rows, std
     for (std::int64_t i = 0; i < inner; ++i)
       for (std::int64_t r = 0; r < rows; ++r)
         for (std::int64_t c = 0; c < cols; ++c) {
-          T const want = values_in[std::size_t(1 + from.offset({o, i}, r, c))];
+          T const want = values_in[std::size_t(begin + from.offset({o, i}, r, c))];
           wrong += std::memcmp(&want, &out[std::size_t(to.offset({o, i}, r, c))], sizeof(T)) != 0;
         }
   CHECK(wrong == 0);
@@ -97,6 +97,13 @@ TEST_CASE_TEMPLATE_DEFINE("factors are repacked from any address and strides", E
     check_repack<Exec, float>(2, 1, 6, 11, 11, 1, across);
     check_repack<Exec, float>(1, 3, 10, 4, 1, 10, across);
   }
+  // Several elements are loaded at once where addresses and strides are multiples of 8 or 4 bytes.
+  check_repack<Exec, bf16_t>(1, 1, 9, 44, 44, 1, false, 4);
+  check_repack<Exec, bf16_t>(2, 3, 9, 43, 44, 1, false, 2);
+  check_repack<Exec, bf16_t>(1, 1, 44, 9, 1, 44, true, 8);
+  check_repack<Exec, e4m3_t>(1, 1, 9, 44, 44, 1, false, 4);
+  check_repack<Exec, e4m3_t>(1, 1, 7, 55, 56, 1, false, 8);
+  check_repack<Exec, float>(1, 1, 6, 9, 10, 1, false, 2);
 }
 TEST_CASE_TEMPLATE_APPLY(repack_id, Spaces);
 

@@ -153,8 +153,9 @@ template <class F>
 void for_gemm_splits(GemmProblem const& p, GemmBulkTile const& tile, GemmOptions const& options, std::int64_t steps,
                      int concurrency, F const& f) {
   if (options.splits > 1) return f(options.splits);
+  if (options.splits == 1 || options.workspace_bytes == 0 || p.block_scaled) return;
   std::int64_t const tiles = gemm_tiles(p, tile.rows, tile.columns);
-  if (options.splits == 1 || options.workspace_bytes == 0 || p.block_scaled || tiles == 0) return;
+  if (tiles == 0) return;
   std::int64_t last = 1;
   for (int rounds = 1; rounds <= 3; ++rounds) {
     std::int64_t const splits = std::min<std::int64_t>(std::int64_t(rounds) * concurrency / tiles, steps);

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <numeric>
 
 #include <tessera/detail/matrix.hpp>
 #include <tessera/launch.hpp>
@@ -34,6 +35,17 @@ inline std::size_t repacked_bytes(MatrixStack const& m, bool across) {
   return static_cast<std::size_t>(r.outer_stride * r.outer) * size_of(m.type);
 }
 
+/// Bytes that can be loaded at once from every pack of such a stack's lines: 8 or 4, 1 where fewer.
+inline int repack_word(MatrixStack const& m) {
+  if (m.col_stride != 1) return 1;
+  auto const size = static_cast<std::int64_t>(size_of(m.type));
+  auto multiple = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(m.data) % repack_bytes);
+  if (m.rows > 1) multiple = std::gcd(multiple, m.row_stride * size);
+  if (m.inner > 1) multiple = std::gcd(multiple, m.inner_stride * size);
+  if (m.outer > 1) multiple = std::gcd(multiple, m.outer_stride * size);
+  return multiple % 8 == 0 ? 8 : (multiple % 4 == 0 ? 4 : 1);
+}
+
 /// One pack of `to`, whose contiguous index is the second; what hangs over a line's end is zero. `Bits` has an
 /// element's size.
 template <class Bits>
@@ -44,6 +56,7 @@ struct Repack {
   };
   MatrixStack from, to;
   bool along_rows;  // neighbours take neighbouring lines: where those are contiguous in `from`
+  int word;
 
   /// What lies behind the last pack of a line is never read.
   KOKKOS_FUNCTION std::int64_t line_packs() const { return (to.cols + count - 1) / count; }
@@ -58,9 +71,23 @@ struct Repack {
     plane.outer = rest;
     std::int64_t const row = along_rows ? first : second, col = (along_rows ? second : first) * count;
     Bits const* const source = static_cast<Bits const*>(from.data) + from.offset(plane, row, col);
+    auto* const at = static_cast<Bits*>(const_cast<void*>(to.data)) + to.offset(plane, row, col);
+    bool const whole = col + count <= from.cols;
+    if (whole && word == 8) return copy_words<std::uint64_t>(source, at);
+    if (whole && word == 4) return copy_words<std::uint32_t>(source, at);
     Pack pack;
     for (int e = 0; e < count; ++e) pack.v[e] = col + e < from.cols ? source[e * from.col_stride] : Bits(0);
-    *reinterpret_cast<Pack*>(static_cast<Bits*>(const_cast<void*>(to.data)) + to.offset(plane, row, col)) = pack;
+    *reinterpret_cast<Pack*>(at) = pack;
+  }
+
+ private:
+  template <class Word>
+  KOKKOS_FORCEINLINE_FUNCTION static void copy_words(Bits const* source, Bits* at) {
+    struct alignas(repack_bytes) Words {
+      Word v[repack_bytes / sizeof(Word)];
+    } pack;
+    for (int w = 0; w < int(repack_bytes / sizeof(Word)); ++w) pack.v[w] = reinterpret_cast<Word const*>(source)[w];
+    *reinterpret_cast<Words*>(at) = pack;
   }
 };
 
@@ -72,7 +99,7 @@ void repack(Exec const& exec, MatrixStack from, bool across, MatrixStack to) {
     to = to.transposed();
   }
   auto const run = [&](auto bits) {
-    Repack<decltype(bits)> const kernel{from, to, from.col_stride != 1 && from.row_stride == 1};
+    Repack<decltype(bits)> const kernel{from, to, from.col_stride != 1 && from.row_stride == 1, repack_word(from)};
     for_each_index("tessera::gemm repack", exec, kernel.packs(), kernel);
   };
   switch (size_of(from.type)) {
