@@ -90,7 +90,7 @@ void check_product(Product const& p, GemmOptions options) {
   Strided const cv(c_view.data(), p.c_by_columns ? Kokkos::LayoutStride(p.batch, c_view.stride(0), p.m, col, p.n, row)
                                                  : Kokkos::LayoutStride(p.batch, c_view.stride(0), p.m, row, p.n, col));
   options.workspace_bytes = gemm_workspace_size(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
-  Workspace<Exec> const workspace(options.workspace_bytes);
+  GuardedWorkspace<Exec> const workspace(options.workspace_bytes);
   options.workspace = workspace.data();
   GemmPlan const plan = gemm_plan(Exec{}, p.alpha, a.view(), b.view(), p.beta, cv, options);
   if (has_tensor_cores<Exec>() && options.algorithm != Algorithm::automatic) CHECK(plan.algorithm == options.algorithm);

@@ -94,7 +94,7 @@ void check_product(Size s, GemmOptions const& options = hopper, double beta = 0,
   if (beta == 0) poison(c, 0xFF);
   GemmOptions with_workspace = options;
   with_workspace.workspace_bytes = gemm_workspace_size(Exec{}, 1.5, a, b, beta, c, options);
-  Workspace<Exec> const workspace(with_workspace.workspace_bytes);
+  GuardedWorkspace<Exec> const workspace(with_workspace.workspace_bytes);
   with_workspace.workspace = workspace.data();
   gemm(Exec{}, 1.5, a, b, beta, c, with_workspace);
   CHECK(workspace.margins_untouched());

@@ -97,11 +97,13 @@ bool is_poisoned(View const& v, unsigned char byte = 0xA5) {
 
 /// A workspace of so many bytes of NaN, between others that nobody may write.
 template <class Exec>
-struct Workspace {
+struct GuardedWorkspace {
   static constexpr std::size_t margin = 256;
   std::size_t bytes;
   ViewOf<Exec, unsigned char*> memory;
-  explicit Workspace(std::size_t size) : bytes(size), memory("workspace", size + 2 * margin) { poison(memory, 0xFF); }
+  explicit GuardedWorkspace(std::size_t size) : bytes(size), memory("workspace", size + 2 * margin) {
+    poison(memory, 0xFF);
+  }
   void* data() const { return bytes > 0 ? memory.data() + margin : nullptr; }
   bool margins_untouched() const {
     return is_poisoned(Kokkos::subview(memory, std::pair(std::size_t(0), margin)), 0xFF) &&
