@@ -67,7 +67,7 @@ GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, GemmOptions co
   GemmPlan plan = describe_gemm<Atoms, Epilogue>(exec, p, Algorithm::coarsened, reason);
   std::int64_t const steps = (p.k() + Atoms::BK - 1) / Atoms::BK,
                      wanted = gemm_splits_of_panels<typename Atoms::Factor>(p);
-  split_gemm(plan, p, options, steps, wanted, scalar_of<typename Atoms::Compute>);
+  split_gemm(plan, p, options, steps, wanted);
   if (plan.splits < wanted && options.splits == 0 && options.algorithm == Algorithm::automatic)
     plan.reason = "the fastest rung that runs here; with options.workspace cores would share K";
   GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency, plan.splits);
@@ -123,7 +123,7 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   plan.cluster_n = choice.cluster.cols;
   plan.fast_accumulation = options.fast_accumulation;
   plan.workspace_bytes = bulk_workspace(p);
-  split_gemm(plan, p, options, (p.k() + plan.tile_k - 1) / plan.tile_k, choice.splits, gemm_sum_type(p));
+  split_gemm(plan, p, options, (p.k() + plan.tile_k - 1) / plan.tile_k, choice.splits);
   plan.tiles = p.batch() * gemm_tile_count(p.m(), choice.rows, choice.cluster.rows) *
                gemm_tile_count(p.n(), choice.columns, choice.cluster.cols) * choice.slices * plan.splits;
   return plan;
@@ -143,8 +143,7 @@ double gemm_team_clocks(GemmProblem const& p, int splits, int concurrency) {
 
 /// Into how many parts K is split for teams of such sizes: as many as fill the multiprocessors once, twice ...
 template <class Sizes>
-int choose_gemm_splits(GemmProblem const& p, GemmOptions const& options, Scalar type, int concurrency,
-                       std::size_t used) {
+int choose_gemm_splits(GemmProblem const& p, GemmOptions const& options, int concurrency, std::size_t used) {
   std::int64_t const tiles = gemm_tiles(p, Sizes::BM, Sizes::BN), steps = (p.k() + Sizes::BK - 1) / Sizes::BK;
   if (options.splits > 0) return static_cast<int>(std::clamp<std::int64_t>(steps, 1, options.splits));
   int best = 1;
@@ -152,7 +151,7 @@ int choose_gemm_splits(GemmProblem const& p, GemmOptions const& options, Scalar 
   double least = gemm_team_clocks<Sizes>(p, 1, concurrency);
   for (int teams = 1; teams <= 2 * Sizes::teams_at_once; ++teams) {
     auto const splits = static_cast<int>(std::min(std::int64_t(teams) * concurrency / tiles, steps));
-    if (splits <= best || used + gemm_split_bytes(p, splits, type) > options.workspace_bytes) continue;
+    if (splits <= best || used + gemm_split_bytes(p, splits) > options.workspace_bytes) continue;
     double const clocks = gemm_team_clocks<Sizes>(p, splits, concurrency);
     if (clocks < least) least = clocks, best = splits;
   }
@@ -166,9 +165,9 @@ struct GemmTeamChoice {
   double clocks = HUGE_VAL;
 
   template <class Sizes>
-  void consider(GemmTeamTile candidate, GemmProblem const& p, GemmOptions const& options, Scalar type, int concurrency,
+  void consider(GemmTeamTile candidate, GemmProblem const& p, GemmOptions const& options, int concurrency,
                 std::size_t used) {
-    int const parts = choose_gemm_splits<Sizes>(p, options, type, concurrency, used);
+    int const parts = choose_gemm_splits<Sizes>(p, options, concurrency, used);
     double const takes = gemm_team_clocks<Sizes>(p, parts, concurrency);
     if (takes < clocks) *this = {candidate, parts, takes};
   }
@@ -176,14 +175,14 @@ struct GemmTeamChoice {
 
 /// The plan that describe(tile) gives of the chosen tile, with K split.
 template <class Describe>
-GemmPlan plan_gemm_teams(GemmTeamChoice const& choice, GemmProblem const& p, GemmOptions const& options, Scalar type,
+GemmPlan plan_gemm_teams(GemmTeamChoice const& choice, GemmProblem const& p, GemmOptions const& options,
                          std::size_t used, std::size_t most_scratch, Describe const& describe) {
   GemmTeamTile tile = choice.tile;
   GemmPlan plan = describe(tile);
   if (plan.scratch_bytes > most_scratch) plan = describe(tile = GemmTeamTile::small);
   plan.workspace_bytes = used;
   split_gemm(plan, tile == GemmTeamTile::flat ? flat_problem(p) : p, options, (p.k() + plan.tile_k - 1) / plan.tile_k,
-             choice.splits, type);
+             choice.splits);
   plan.tiles *= plan.splits;
   return plan;
 }
@@ -194,16 +193,13 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptio
   GemmProblem const p = bulk_problem<Epilogue>(problem), flat = flat_problem(p);
   int const concurrency = Machine<Exec>::concurrency(exec);
   std::size_t const used = sizeof(T) <= 2 ? bulk_workspace(p) : 0;
-  Scalar const type = gemm_sum_type(p);
   GemmTeamChoice choice;
-  choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, type, concurrency,
-                                                                  used);
+  choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, concurrency, used);
   if constexpr (!own_epilogue<Epilogue>) {
-    choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, type, concurrency,
-                                                                    used);
+    choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, concurrency, used);
     if constexpr (has_flat_tile<T, TensorCores>)
-      choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, type,
-                                                                     concurrency, used);
+      choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, concurrency,
+                                                                     used);
   }
   auto const describe = [&](GemmTeamTile tile) {
     constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;
@@ -214,7 +210,7 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptio
     });
     return plan;
   };
-  return plan_gemm_teams(choice, p, options, type, used, Machine<Exec>::scratch_limit(exec), describe);
+  return plan_gemm_teams(choice, p, options, used, Machine<Exec>::scratch_limit(exec), describe);
 }
 template <class Compute, class Epilogue, class Exec>
 GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& p, GemmOptions const& options, bool tensor_cores,
@@ -311,14 +307,12 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
       GemmProblem const seen = bulk_problem<Epilogue>(p);
       int const concurrency = Machine<Exec>::concurrency(exec);
       GemmTeamChoice choice;
-      choice.consider<GemmCoarsened<false, Compute>>(GemmTeamTile::large, seen, options, scalar_of<Compute>,
-                                                     concurrency, 0);
-      choice.consider<GemmCoarsenedSmall>(GemmTeamTile::small, seen, options, scalar_of<Compute>, concurrency, 0);
-      return plan_gemm_teams(
-          choice, seen, options, scalar_of<Compute>, 0, Machine<Exec>::scratch_limit(exec), [&](GemmTeamTile tile) {
-            return tile == GemmTeamTile::small ? describe_gemm<Small, Epilogue>(exec, p, wanted, reason)
-                                               : describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
-          });
+      choice.consider<GemmCoarsened<false, Compute>>(GemmTeamTile::large, seen, options, concurrency, 0);
+      choice.consider<GemmCoarsenedSmall>(GemmTeamTile::small, seen, options, concurrency, 0);
+      return plan_gemm_teams(choice, seen, options, 0, Machine<Exec>::scratch_limit(exec), [&](GemmTeamTile tile) {
+        return tile == GemmTeamTile::small ? describe_gemm<Small, Epilogue>(exec, p, wanted, reason)
+                                           : describe_gemm<Large, Epilogue>(exec, p, wanted, reason);
+      });
     }
   }
   GemmPlan plan;

@@ -68,8 +68,7 @@ void run_planned_gemm(Exec const& exec, GemmProblem const& problem, GemmPlan con
   if (plan.splits == 1) return run_gemm_pass<Exec, A, B, Compute>(exec, problem, plan, epilogue);
   GemmProblem const p = Machine<Exec>::is_host ? problem : planned_problem<Epilogue>(problem, plan);
   char* const end = static_cast<char*>(p.workspace) + plan.workspace_bytes;
-  MatrixStack const sums =
-      gemm_split_sums(p, plan.splits, scalar_of<Compute>, end - gemm_split_bytes(p, plan.splits, scalar_of<Compute>));
+  MatrixStack const sums = gemm_split_sums(p, plan.splits, end - gemm_split_bytes(p, plan.splits));
   GemmProblem parts{p.a, p.b, sums};
   parts.workspace = p.workspace;
   run_gemm_pass<Exec, A, B, Compute>(exec, parts, plan, epilogue::Identity{});

@@ -28,24 +28,23 @@ inline Scalar gemm_sum_type(GemmProblem const& p) {
 }
 
 /// The sums: planes of one product are neighbours, their rows begin at whole lines of the cache.
-inline MatrixStack gemm_split_sums(GemmProblem const& p, int splits, Scalar type, void* at) {
-  auto const line = static_cast<std::int64_t>(repack_line_bytes / size_of(type));
-  std::int64_t const row = (p.n() + line - 1) / line * line;
-  return {at, type, p.m(), p.n(), row, 1, 1, p.batch() * splits, 0, p.m() * row};
+inline MatrixStack gemm_split_sums(GemmProblem const& p, int splits, void* at) {
+  MatrixStack sums = p.c;
+  sums.type = gemm_sum_type(p);
+  sums.inner *= splits;
+  return repacked(sums, false, at);
 }
-inline std::size_t gemm_split_bytes(GemmProblem const& p, int splits, Scalar type) {
-  if (splits == 1) return 0;
-  MatrixStack const sums = gemm_split_sums(p, splits, type, nullptr);
-  return static_cast<std::size_t>(sums.inner * sums.inner_stride) * size_of(type);
+inline std::size_t gemm_split_bytes(GemmProblem const& p, int splits) {
+  return splits == 1 ? 0 : repacked_bytes(gemm_split_sums(p, splits, nullptr), false);
 }
 
 /// Splits K of so many steps into as many parts as the caller asks for or as are `wanted`: the latter not where their
 /// sums do not fit into what the plan has left of the workspace.
 inline void split_gemm(GemmPlan& plan, GemmProblem const& p, GemmOptions const& options, std::int64_t steps,
-                       std::int64_t wanted, Scalar type) {
+                       std::int64_t wanted) {
   std::int64_t const asked = options.splits > 0 ? options.splits : wanted;
   auto const splits = static_cast<int>(std::max<std::int64_t>(1, std::min(asked, steps)));
-  std::size_t const bytes = plan.workspace_bytes + gemm_split_bytes(p, splits, type);
+  std::size_t const bytes = plan.workspace_bytes + gemm_split_bytes(p, splits);
   if (splits == 1 || bytes <= options.workspace_bytes) {
     plan.splits = splits;
     plan.workspace_bytes = bytes;
