@@ -38,6 +38,7 @@ struct BulkSizes {
   static constexpr bool adds = false;         // accumulators are added to memory
   static constexpr bool staged_adds = true;   // through shared memory
   static constexpr bool multicast = false;    // two teams of a cluster may load tiles together
+  static constexpr bool rehearses = false;    // the body runs once without a step, before there is anything to do
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };

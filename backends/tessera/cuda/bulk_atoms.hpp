@@ -285,6 +285,7 @@ struct Atoms : Sizes {
     std::uint64_t* shared;      // completes when every warp of the consumers has shared its part
     std::uint64_t (*added)[2];  // of each consumer's boxes: completes when what is added has come into it
     int slices;                 // teams that share a tile along K
+    bool rehearsal = false;     // nothing is sent
     unsigned box = 1;  // of the two for what is shared, which in turns is filled; and the phase of that barrier
 
     /// Where this consumer's share of an (M, N) tile begins.
@@ -1233,7 +1234,7 @@ struct Atoms : Sizes {
       for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);
       ptx::async_proxy_fence();
       ptx::named_sync(4 + group, warpgroup);
-      if (leads()) {
+      if (leads() && !rehearsal) {
 #pragma unroll
         for (int b = 0; b < Count; ++b) {
           int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);

@@ -152,6 +152,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   /// first copy: what a multiprocessor runs for the first time takes some five clocks an instruction, and between that
   /// wait and the copy nothing is hidden. In ping-pong, whose producer is hard pressed, the longer step costs more.
   static constexpr bool starts_early = PlacesTilesAhead<Kernel> && whole_warp && !Atoms::ping_pong;
+  /// Where every team has one tile, consumers go through the body before the kernels ahead are done and the first copy
+  /// has come: they wait anyway, and what follows the last product then is at hand instead of a cache away.
+  static constexpr bool rehearses = Atoms::rehearses && requires(Kernel const& k) { k.rehearses(); };
   using Memory = Shared<Atoms, Stage...>;
   static constexpr std::size_t scratch_bytes = sizeof(Memory);
   Kernel kernel;
@@ -202,8 +205,12 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       if constexpr (Atoms::in_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;
-      each_tile<true>(first, team, tiles, [&](typename Kernel::Tile const& found) TESSERA_INLINE_LAMBDA {
-        auto const tile = ptx::uniform(found);
+      auto const consume = [&](typename Kernel::Tile const& found, bool rehearsal = false) TESSERA_INLINE_LAMBDA {
+        auto tile = ptx::uniform(found);
+        if constexpr (rehearses) {
+          math.rehearsal = rehearsal;
+          if (rehearsal) tile.steps = 0;
+        }
         if (mine) {
           if constexpr (Atoms::ping_pong) (static_cast<End<Stage>&>(ends).take_turn(steps<Stage>(tile)), ...);
           kernel.body(math, tile, static_cast<End<Stage>&>(ends)...);
@@ -211,7 +218,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
           (static_cast<End<Stage>&>(ends).skip(steps<Stage>(tile)), ...);
         }
         if constexpr (Atoms::ping_pong) mine = !mine;
-      });
+      };
+      each_tile<true>(first, team, tiles, consume);
       math.drain();
     }
 #endif
@@ -238,6 +246,22 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (goes_on || PlacesTilesAhead<Kernel>) {
       if (t >= tiles) return;
       auto tile = first.tile(kernel, t);
+      if constexpr (rehearses && Waits) {
+        // One loop, so that there is one text of it.
+        bool rehearsal = tiles <= team.league_size() && kernel.rehearses();
+        if (!rehearsal) ptx::wait_for_grids_before();
+        while (true) {
+          f(tile, rehearsal);
+          if (rehearsal) {
+            ptx::wait_for_grids_before();
+            rehearsal = false;
+          } else if ((t += team.league_size()) < tiles) {
+            tile = kernel.tile(t);
+          } else {
+            return;
+          }
+        }
+      }
       if constexpr (PlacesTilesAhead<Kernel> && Waits) ptx::wait_for_grids_before();
       while (true) {
         f(tile);

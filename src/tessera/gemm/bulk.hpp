@@ -118,33 +118,51 @@ inline double bulk_line_clocks(MatrixStack const& m) {
       static_cast<int>(std::gcd(std::gcd(address, lines.rows > 1 ? lines.row_stride * size : 0), 128)));
 }
 
+/// What the copies of a product's factors have to do with: clocks of a line of either, and the bytes of both.
+struct GemmBulkTraffic {
+  double left, right, bytes;
+  bool whole_lines, cached;  // no line lies across two of the cache's; both factors stay in it
+  explicit GemmBulkTraffic(GemmProblem const& p)
+      : left(bulk_line_clocks(p.a)),
+        right(bulk_line_clocks(p.b)),
+        bytes(static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k()) *
+              static_cast<double>(size_of(p.a.type))),
+        whole_lines(std::fmax(left, right) <= GemmBulkClocks::line(128)),
+        cached(bytes <= GemmBulkClocks::cache_bytes) {}
+};
+
 /// What a configuration takes, by the clocks in configs.hpp.
-inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTile const& tile, bool promoted, int slices, int splits,
-                               Cluster const& cluster, int concurrency) {
-  auto const elements = static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k());
-  bool const cached = elements * static_cast<double>(size_of(p.a.type)) < GemmBulkClocks::cache_bytes;
+inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traffic, GemmBulkTile const& tile,
+                               bool promoted, int slices, int splits, Cluster const& cluster, int concurrency) {
   double const step = (promoted ? tile.promoted_step : tile.step) *
-                      GemmBulkClocks::together(tile, cluster, promoted, p.block_scaled, cached);
+                      GemmBulkClocks::together(tile, cluster, promoted, p.block_scaled, traffic.cached) *
+                      GemmBulkClocks::products(tile, cluster, p.a.type == Scalar::fp32);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols) * splits;
   double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
   double const busy = std::fmin(1, tiles * slices / std::fmax(1, concurrency));
-  double const copies = GemmBulkClocks::crowding(busy) * (tile.rows * bulk_line_clocks(p.a) / cluster.cols +
-                                                          tile.columns * bulk_line_clocks(p.b) / cluster.rows);
+  double const copies = GemmBulkClocks::crowding(busy) *
+                        (tile.rows * traffic.left / cluster.cols + tile.columns * traffic.right / cluster.rows);
+  double const streamed =
+      traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, tiles * slices / std::fmax(1, concurrency));
   double const sum = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(step, copies) *
                      GemmBulkClocks::single(tile, waves);
   bool const adds = p.beta != 0 && splits == 1;
-  double const added = gemm_split_clocks(p, splits);
+  double const added = splits > 1 ? GemmBulkClocks::parts(tile) + gemm_split_clocks(p, splits) : 0;
   double const stored = GemmBulkClocks::store(tile) + (adds ? GemmBulkClocks::add(tile) : 0),
-               begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy);
+               begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy) +
+                       GemmBulkClocks::first_stage(tile, promoted, traffic.whole_lines);
   double const meeting = GemmBulkClocks::meeting(tile, cluster);
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
-    return added + begun + waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting) +
-           stored;
-  double const a_tile = sum + stored + GemmBulkClocks::combine(tile, slices), start = GemmBulkClocks::start + meeting;
+    return added + begun + stored +
+           GemmBulkClocks::longer(
+               tile, waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting),
+               streamed);
   // Teams that share tiles are not persistent: every wave begins anew.
-  return added + (slices > 1 ? waves * (start + a_tile) : start + waves * a_tile);
+  double const a_tile = stored + GemmBulkClocks::combine(tile, slices, promoted, traffic.cached, busy);
+  return added + (slices > 1 ? waves : 1) * (begun + meeting) + waves * a_tile +
+         GemmBulkClocks::longer(tile, waves * sum, streamed);
 }
 
 /// f(splits) with more than one: as many as the caller asks for, or those that fill the machine once, twice or three
@@ -175,7 +193,7 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
   BulkSum const sum = bulk_sum(p.a.type, p.b.type);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
-  bool const quick_lines = std::fmax(bulk_line_clocks(p.a), bulk_line_clocks(p.b)) <= GemmBulkClocks::line(128);
+  GemmBulkTraffic const traffic(p);
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
     if (options.schedule != Schedule::automatic && (options.schedule == Schedule::ping_pong) != tile.ping_pong)
@@ -191,7 +209,7 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
     // Of pairs over an odd number of tiles, where every team has one tile at most: 896³ 5.65 -> 6.14 us. But lines that
     // lie across two of the cache's take so long that sharing them is worth it: 2615x1200x7960 139 -> 86 us.
     bool const few =
-        quick_lines &&
+        traffic.whole_lines &&
         p.batch() * gemm_tile_count(p.m(), tile.rows, 1) * gemm_tile_count(p.n(), tile.columns, 1) <= concurrency;
     auto const leaves_one = [&](std::int64_t extent, int size) {
       return few && gemm_tile_count(extent, size, 1) % 2 != 0;
@@ -205,7 +223,7 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
       if (idle && options.cluster_m == 0 && options.cluster_n == 0) continue;
       auto const consider = [&](int slices, int splits) {
         if (!allows(options.slices, slices) || !allows(options.splits, splits)) return;
-        double const clocks = gemm_bulk_clocks(p, tile, promoted, slices, splits, cluster, concurrency);
+        double const clocks = gemm_bulk_clocks(p, traffic, tile, promoted, slices, splits, cluster, concurrency);
         if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, splits, cluster, tile.ping_pong, clocks};
       };
       for (int slices = 1; slices <= (cluster.teams() > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices)

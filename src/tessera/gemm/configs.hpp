@@ -189,9 +189,7 @@ struct GemmAsync<float, false, GemmTeamTile::flat> : AsyncSizes {
 
 /// Lines of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
 /// descriptors and the way to the first result: where the products of one line take less, a step has two.
-constexpr int gemm_bulk_lines(int rows, int columns, bool ping_pong) {
-  return rows == 64 && (columns <= 64 || ping_pong) ? 2 : 1;
-}
+constexpr int gemm_bulk_lines(int rows, bool promotes) { return rows == 64 && !promotes ? 2 : 1; }
 
 /// Of the smallest tile in ping-pong a multiprocessor has two teams of one consumer: one team's beginning and end are
 /// under the other's products, which may be those of another kernel. Of larger ones, of which every multiprocessor has
@@ -205,12 +203,17 @@ template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool
           bool Promotes = false, bool PingPong = false>
 struct GemmBulk : BulkSizes {
   static constexpr bool apart = gemm_bulk_teams_apart(Columns, PingPong);
-  static constexpr int consumers = apart ? 1 : 2, teams_at_once = apart ? 2 : 1;
-  static constexpr int lines = gemm_bulk_lines(Rows, Columns, PingPong);
+  /// 64 rows are one consumer's: two would share the columns and read the left factor twice, which takes shared memory
+  /// longer than the products take.
+  static constexpr bool alone = Rows == 64 && !Promotes && !PingPong;
+  static constexpr int consumers = apart || alone ? 1 : 2, teams_at_once = apart ? 2 : 1;
+  static constexpr int lines = gemm_bulk_lines(Rows, Promotes);
   static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
   static constexpr int depth = 192 * 1024 / teams_at_once / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong && !apart;
+  /// What follows the sum of more columns takes longer than a first copy: 128 x 160 at 1536³ 12.2 -> 12.6 us.
+  static constexpr bool rehearses = !Promotes && !ping_pong && Columns <= 128;
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
   /// many steps go one into the other: after the last the tensor cores wait for the sum.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
@@ -234,9 +237,9 @@ struct GemmBulkTile {
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
     {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},  {128, 176, true, 1, 805, 0},
     {128, 160, true, 1, 735, 0},      {128, 144, true, 1, 680, 0},  {128, 128, true, 1, 608, 0},
-    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},   {64, 32, true, 1, 232, 0},
+    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},   {64, 32, true, 1, 245, 0},
     {128, 192, false, 2, 890, 930},   {128, 160, false, 1, 745, 0}, {128, 128, false, 4, 640, 600},
-    {64, 128, false, 4, 425, 450},    {64, 64, false, 1, 240, 0},
+    {64, 128, false, 4, 300, 450},    {64, 64, false, 1, 200, 0},
 };
 
 /// What does not depend on K, in clocks, fitted to small products on the same machine.
@@ -244,7 +247,7 @@ struct GemmBulkClocks {
   static constexpr double start = 4300;  // launch, descriptors, first stage
   /// Of that, what is under the kernel before where teams of both fit a multiprocessor.
   static constexpr double early(GemmBulkTile const& t, double busy) {
-    return gemm_bulk_teams_apart(t.columns, t.ping_pong) && busy <= 0.5 ? 350 : 0;
+    return gemm_bulk_teams_apart(t.columns, t.ping_pong) ? (busy <= 0.6 ? 1000 : (busy < 1 ? 440 : 0)) : 0;
   }
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
   static constexpr double store(GemmBulkTile const& t) {
@@ -260,16 +263,40 @@ struct GemmBulkClocks {
   static constexpr double turn(GemmBulkTile const& t, bool adds) {
     return t.rows * t.columns / 32.0 * (adds ? 1.5 : 1.0);
   }
-  static constexpr double combine(GemmBulkTile const& t, int slices) {
-    return slices > 1 ? 2200 + 0.17 * (slices - 1) * t.rows * t.columns : 0;
+  /// By both consumers or, the more teams send at a time the slower unless all wait for memory, by the one of a tile.
+  static constexpr double combine(GemmBulkTile const& t, int slices, bool promoted, bool cached, double busy) {
+    if (slices == 1) return 0;
+    if (t.rows > 64 || promoted) return 2200 + 0.17 * (slices - 1) * t.rows * t.columns;
+    double const few = 300 + 1600 * (slices - 1), many = cached ? 19000 * busy - 2800 : 0;
+    return few > many ? few : many;
+  }
+  /// Of parts of K, beside the sum of them.
+  static constexpr double parts(GemmBulkTile const& t) { return t.rows == 64 ? 4000 : 2500; }
+  /// Until the first stage of 64 x 128, which has two lines of each row, is there where they lie across two of the
+  /// cache's.
+  static constexpr double first_stage(GemmBulkTile const& t, bool promoted, bool whole_lines) {
+    return t.rows == 64 && t.columns == 128 && !promoted && !whole_lines ? 600 : 0;
   }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
-    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 1.88));
+    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 2.0));
   }
-  /// Of that, how much is left where few multiprocessors load: the second-level cache gives 42 bytes a clock to each of
-  /// all 132, and 90 to one of 64.
-  static constexpr double crowding(double busy) { return busy > 0.6 ? busy : 0.6; }
+  /// Of that, how much is left where few load: two multiprocessors share a way to the second-level cache, which gives
+  /// 42 bytes a clock to each of all 132, and up to 90 to one of 66. Where some have another beside them, these take as
+  /// long as if all had.
+  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.97 : 0.65; }
+  /// Of so many bytes from memory by the teams of these waves, in the same way.
+  static constexpr double streamed(double bytes, double waves) {
+    if (waves <= 0) return 0;
+    double const whole = static_cast<double>(static_cast<int>(waves)), rest = waves - whole;
+    double const last = rest > 0.5 ? (rest > 0.85 ? rest : 0.85) : (rest > 0 ? (whole > 0 ? 0.35 : 0.56) : 0);
+    return bytes / 2150 * (whole + last) / waves;
+  }
+  /// Steps and the memory's part of them, of which the longer hides most of the other, but with the smallest tile.
+  static constexpr double longer(GemmBulkTile const& t, double steps, double streamed) {
+    double const seen = t.columns == 32 ? 1 : 0.1;
+    return steps > streamed ? steps + seen * streamed : streamed + seen * steps;
+  }
   /// How much of its time a step takes where two teams load a tile together: the larger tiles are, the less the cache
   /// was short of, and where sums are promoted nothing is won, unless they are scaled too. Of the largest, sharing the
   /// right one saves 0.3 to 1.7 %. Sharing right tiles of 64 rows does not pay, which was measured and not understood;
@@ -277,9 +304,13 @@ struct GemmBulkClocks {
   static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool scaled, bool cached) {
     if (c.teams() == 1) return 1;
     if (promoted) return scaled ? 0.98 : 1;
-    if (t.rows == 64) return c.rows > 1 ? 1.1 : (gemm_bulk_lines(t.rows, t.columns, t.ping_pong) > 1 ? 0.98 : 1);
+    if (t.rows == 64) return c.rows > 1 ? 1.35 : (t.ping_pong ? 0.98 : (t.columns < 128 ? 1.3 : 1.22));
     if (cached && t.columns < 256 && !(t.ping_pong && t.columns >= 160)) return c.rows > 1 ? 1 : 0.97;
     return t.columns < 160 ? 0.98 : (t.columns < 256 || c.rows > 1 ? 0.99 : 1);
+  }
+  /// Of the smaller tiles, whose products of tf32 take longer than those of 16 bits; two teams wait for their copies.
+  static constexpr double products(GemmBulkTile const& t, Cluster const& c, bool tf32) {
+    return tf32 && t.rows == 64 && c.teams() == 1 ? 1.2 : 1;
   }
   static constexpr double cache_bytes = 32 << 20;  // of factors that stay in it
   /// In ping-pong the tensor cores wait for a consumer that has no other to take turns with; of the smallest tile they
@@ -291,7 +322,7 @@ struct GemmBulkClocks {
   /// ping-pong over 16 steps a tile, where sharing then gains nothing.
   static constexpr double meeting(GemmBulkTile const& t, Cluster const& c) {
     if (c.teams() == 1) return 0;
-    return t.columns == 256 ? 500 : (t.ping_pong && t.rows > 64 ? 180 : 0);
+    return t.columns == 256 ? 500 : (t.rows == 64 ? 100 : (t.ping_pong ? 180 : 0));
   }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
   static constexpr double usable(int slices) { return slices > 3 ? 0.87 : (slices > 2 ? 0.93 : 1); }

@@ -63,8 +63,8 @@ struct GemmTile<Atoms, true> {
   explicit GemmTile(GemmTileExtent const& e) : rows_a_tile(e.rows), cols_a_tile(e.cols) {}
 };
 
-/// acc = the sum over the steps of a tile.
-template <class Math, class In, class Accumulator>
+/// acc = the sum over the steps of a tile, of which there may be none where that is said.
+template <bool MayBeEmpty = false, class Math, class In, class Accumulator>
 KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumulator& acc) {
   if constexpr (requires { math.begin(acc); }) math.begin(acc);
   for (int k = 0; k < steps; ++k) {
@@ -74,7 +74,7 @@ KOKKOS_FORCEINLINE_FUNCTION void gemm_sum(Math& math, int steps, In& in, Accumul
     if (k > 0) in.release();
   }
   math.template wait_all_but<0>(acc);
-  in.release();
+  if (!MayBeEmpty || steps > 0) in.release();
 }
 
 /// How what a step gives is added to acc, which gemm_promoted_sum() is told: add<Col, Slot>() when the products of the
@@ -243,6 +243,7 @@ struct GemmKernel : GemmTile<Atoms> {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
   static constexpr bool places_tiles_ahead = true;
   static constexpr bool shares = requires { Atoms::multicast; };  // teams may share a tile or what they load
+  static constexpr bool may_rehearse = !own_epilogue<Epilogue> && requires { requires Atoms::rehearses; };
   using Compute = typename Atoms::Compute;
   using GemmTile<Atoms>::rows_a_tile;
   using GemmTile<Atoms>::cols_a_tile;
@@ -326,6 +327,10 @@ struct GemmKernel : GemmTile<Atoms> {
     return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, factors, first, steps};
   }
   double operations() const { return flops; }
+  /// Whether a tile without steps may go through the body, of which what the copy engine stores is then held back.
+  KOKKOS_FUNCTION bool rehearses() const requires may_rehearse {
+    return c.staged && finish.beta == Compute(0) && slices == 1;
+  }
   /// Teams when `concurrency` of them run at a time: no more than there are tiles. Those that share a tile work on no
   /// other, since what they send each other needs an idle ring.
   std::int64_t teams(int concurrency) const {
@@ -396,7 +401,7 @@ struct GemmKernel : GemmTile<Atoms> {
       AsItIs as_it_is;
       gemm_promoted_sum<Atoms, BN>(math, t.steps, in, as_it_is, acc);
     } else {
-      gemm_sum(math, t.steps, in, acc);
+      gemm_sum<may_rehearse>(math, t.steps, in, acc);
     }
     if (!math.join(acc)) return;
     finish.template operator()<BM, BN>(math, acc, c, t.plane, t.row, t.col);

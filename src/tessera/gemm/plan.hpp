@@ -110,13 +110,14 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   auto const describe = [&](auto atoms) {
     plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason);
   };
-  if (bulk_sum(p.a.type, p.b.type) == BulkSum::full)
+  bool const full = bulk_sum(p.a.type, p.b.type) == BulkSum::full;
+  if (full)
     visit_gemm_bulk_tile<Exec, bf16_t, bf16_t, false, false, false>(chosen, describe);
   else
     visit_gemm_bulk_tile<Exec, e4m3_t, e4m3_t, false, false, false>(chosen, describe);
-  plan.ping_pong = choice.ping_pong;
   plan.tile_k =
-      gemm_bulk_lines(choice.rows, choice.columns, choice.ping_pong) * 128 / static_cast<int>(size_of(p.a.type));
+      plan.tile_k * static_cast<int>(full ? sizeof(bf16_t) : sizeof(e4m3_t)) / static_cast<int>(size_of(p.a.type));
+  plan.ping_pong = choice.ping_pong;
   plan.clocks = choice.clocks;
   plan.slices = choice.slices;
   plan.cluster_m = choice.cluster.rows;
