@@ -207,6 +207,29 @@ TEST_CASE("the hopper pipeline repeats its bits") {
   }
 }
 
+// A kernel begins while those before it run, and goes through its end beforehand where its teams have one tile each.
+TEST_CASE("a product waits for those whose factors and results it reads and writes") {
+  int const n = 328;
+  Matrix a("A", n, n), x[2] = {Matrix("x", n, n), Matrix("y", n, n)};
+  auto const start = uniform<bf16_t>(a.size(), 2);
+  fill(a, uniform<bf16_t>(a.size(), 1));
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper)) {
+    auto const chain = [&](bool fenced) {
+      fill(x[0], start), poison(x[1], 0xFF);
+      for (int i = 0; i < 12; ++i) {
+        gemm(Exec{}, 0.1, a, x[i % 2], 0, x[(i + 1) % 2], options);
+        if (fenced) Exec{}.fence();
+      }
+      return values(x[0]);
+    };
+    auto const one_by_one = chain(true), in_a_row = chain(false);
+    CAPTURE(options.tile_m);
+    CAPTURE(options.tile_n);
+    CHECK(std::isfinite(static_cast<float>(one_by_one.front())));
+    CHECK(std::memcmp(one_by_one.data(), in_a_row.data(), one_by_one.size() * sizeof(bf16_t)) == 0);
+  }
+}
+
 TEST_CASE_TEMPLATE("the hopper pipeline takes factors contiguous along either index", T, bf16_t, fp16_t) {
   for (Size s : {Size{200, 304, 232}, Size{64, 128, 264}})
     for (GemmOptions const& options : all_tiles<T>(hopper, true)) {
