@@ -246,25 +246,21 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (goes_on || PlacesTilesAhead<Kernel>) {
       if (t >= tiles) return;
       auto tile = first.tile(kernel, t);
-      if constexpr (rehearses && Waits) {
-        // One loop, so that there is one text of it.
-        bool rehearsal = tiles <= team.league_size() && kernel.rehearses();
+      bool rehearsal = false;
+      if constexpr (rehearses && Waits) rehearsal = tiles <= team.league_size() && kernel.rehearses();
+      if constexpr (PlacesTilesAhead<Kernel> && Waits)
         if (!rehearsal) ptx::wait_for_grids_before();
-        while (true) {
+      while (true) {
+        if constexpr (rehearses && Waits) {  // in this loop, so that the instructions are those of the tile
           f(tile, rehearsal);
           if (rehearsal) {
             ptx::wait_for_grids_before();
             rehearsal = false;
-          } else if ((t += team.league_size()) < tiles) {
-            tile = kernel.tile(t);
-          } else {
-            return;
+            continue;
           }
+        } else {
+          f(tile);
         }
-      }
-      if constexpr (PlacesTilesAhead<Kernel> && Waits) ptx::wait_for_grids_before();
-      while (true) {
-        f(tile);
         if ((t += team.league_size()) >= tiles) return;
         if constexpr (goes_on)
           tile = kernel.tile_after(tile, t);

@@ -141,11 +141,10 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols) * splits;
   double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
-  double const busy = std::fmin(1, tiles * slices / std::fmax(1, concurrency));
+  double const filled = tiles * slices / std::fmax(1, concurrency), busy = std::fmin(1, filled);
   double const copies = GemmBulkClocks::crowding(busy) *
                         (tile.rows * traffic.left / cluster.cols + tile.columns * traffic.right / cluster.rows);
-  double const streamed =
-      traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, tiles * slices / std::fmax(1, concurrency));
+  double const streamed = traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, filled);
   double const sum = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(step, copies) *
                      GemmBulkClocks::single(tile, waves);
   bool const adds = p.beta != 0 && splits == 1;

@@ -187,10 +187,6 @@ struct GemmAsync<float, false, GemmTeamTile::flat> : AsyncSizes {
   static constexpr GemmTeamClocks clocks{2600, 2250};
 };
 
-/// Lines of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
-/// descriptors and the way to the first result: where the products of one line take less, a step has two.
-constexpr int gemm_bulk_lines(int rows, bool promotes) { return rows == 64 && !promotes ? 2 : 1; }
-
 /// Of the smallest tile in ping-pong a multiprocessor has two teams of one consumer: one team's beginning and end are
 /// under the other's products, which may be those of another kernel. Of larger ones, of which every multiprocessor has
 /// some, two of one kernel may come together and none elsewhere: 64 x 128 at 1024³ 6.0 -> 6.3 us.
@@ -207,7 +203,9 @@ struct GemmBulk : BulkSizes {
   /// longer than the products take.
   static constexpr bool alone = Rows == 64 && !Promotes && !PingPong;
   static constexpr int consumers = apart || alone ? 1 : 2, teams_at_once = apart ? 2 : 1;
-  static constexpr int lines = gemm_bulk_lines(Rows, Promotes);
+  /// Of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
+  /// descriptors and the way to the first result: where the products of one line take less, a step has two.
+  static constexpr int lines = Rows == 64 && !Promotes ? 2 : 1;
   static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
   static constexpr int depth = 192 * 1024 / teams_at_once / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
