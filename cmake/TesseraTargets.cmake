@@ -67,6 +67,11 @@ function(tessera_set_options)
     set_target_properties(${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
     target_compile_options(
       ${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--extended-lambda;--expt-relaxed-constexpr>")
+    # Kernels are functions of host and device that call the atoms of the space they are for, on a host the host's; of
+    # each such call nvcc says that a device could not make it. Where everything is for devices that would be a mistake.
+    if("Serial" IN_LIST Tessera_KOKKOS_SPACES OR "OpenMP" IN_LIST Tessera_KOKKOS_SPACES)
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-diag-suppress=20011,20014>")
+    endif()
     if("Cuda" IN_LIST Tessera_KOKKOS_SPACES AND CMAKE_CXX_COMPILER MATCHES "nvcc_wrapper")
       target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:--expt-relaxed-constexpr>")
     endif()

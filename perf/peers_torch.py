@@ -11,6 +11,7 @@ import datetime
 import json
 import math
 import platform
+import re
 import statistics
 import sys
 import time
@@ -41,8 +42,11 @@ class Timer:
         cache = 128 << 20 if self.cuda else last_cache_bytes()
         self.flushed = torch.empty(2 * cache, dtype=torch.uint8, device=device)
 
-    def once(self, run, calls):
+    def once(self, run, calls, reads_only):
+        """What only reads begins with caches full of what has been read: it would pay for what it has not written."""
         self.flushed.zero_()
+        if reads_only:
+            self.flushed.view(torch.int64).sum()
         if not self.cuda:
             begin = time.perf_counter()
             for _ in range(calls):
@@ -69,11 +73,11 @@ class Timer:
                 run()
         return captured.replay
 
-    def median(self, run, memory):
+    def median(self, run, memory, reads_only=False):
         """memory: bounds it, so that warm caches would change what is measured."""
         for _ in range(3):
             run()
-        estimate = self.once(run, 1)
+        estimate = self.once(run, 1, reads_only)
         calls, launch = 1, run
         if self.cuda and estimate < (20e-6 if memory else 100e-6) + LAUNCH:
             calls = 20
@@ -84,7 +88,7 @@ class Timer:
         divisor = calls if launch is not run else 1
         if self.cuda and not memory:
             time.sleep(REST)
-        samples = [self.once(launch, 1 if launch is not run else calls) / divisor for _ in range(repeat)]
+        samples = [self.once(launch, 1 if launch is not run else calls, reads_only) / divisor for _ in range(repeat)]
         return statistics.median(samples), repeat, calls
 
 
@@ -296,6 +300,10 @@ def row_cases(cuda):
     def sin2_cos2(x, w, b, r): return torch.sin(x) ** 2 + torch.cos(x) ** 2
     def gelu_bias(x, w, b, r): return F.gelu(x + b)
     def elu(x, w, b, r): return F.elu(x)
+    def gelu_sin_cos(x, w, b, r): return F.gelu(x + b) * torch.sin(x) + torch.cos(x)
+    def add(x, w, b, r): return x + r
+    def swiglu(x, w, b, r): return F.silu(x) * r
+    def gelu_gradient(x, w, b, r): return torch.ops.aten.gelu_backward(x, r)
     def sum_rows(x, w, b, r): return x.sum(-1)
     def softmax(x, w, b, r): return torch.softmax(x, -1)
     def layer_norm(x, w, b, r): return F.layer_norm(x, x.shape[-1:], w, b)
@@ -305,6 +313,8 @@ def row_cases(cuda):
         return F.rms_norm(s, x.shape[-1:], w, 1e-5), s
     # name, function, tensors moved
     table = [("transform", "sin2_cos2", sin2_cos2, 2), ("transform", "gelu_bias", gelu_bias, 2), ("transform", "elu", elu, 2),
+             ("transform", "gelu_sin_cos", gelu_sin_cos, 2), ("transform", "add", add, 3), ("transform", "swiglu", swiglu, 3),
+             ("transform", "gelu_gradient", gelu_gradient, 3),
              ("reduce", "sum_rows", sum_rows, 1), ("softmax", "rows", softmax, 2), ("layer_norm", "weight", layer_norm, 2),
              ("rms_norm", "weight", rms_norm, 2), ("rms_norm", "residual", residual, 4)]
     sizes = [(16384, 4096), (65536, 8192), (262144, 64), (512, 131072)] if cuda else [(1024, 4096)]
@@ -402,6 +412,7 @@ def main():
                         help="gemm, gemm_grouped, attention_fwd, attention_bwd, flex_gradients, packed_gradients, "
                              "masked_attention, scored_attention, rows, row_gradients")
     parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--filter", default="", help="a regular expression that names of cases must contain")
     arguments = parser.parse_args()
     random.device = arguments.device
     cuda = arguments.device == "cuda"
@@ -420,8 +431,10 @@ def main():
     for family in arguments.only.split(","):
         for name, work, prepare in families[family](cuda):
             name = name.format(backend)
+            if not re.search(arguments.filter, name):
+                continue
             try:
-                seconds, samples, calls = timer.median(prepare(), "flops" not in work)
+                seconds, samples, calls = timer.median(prepare(), "flops" not in work, name.startswith("reduce/"))
             except (RuntimeError, NotImplementedError, torch._dynamo.exc.BackendCompilerFailed) as error:
                 print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue

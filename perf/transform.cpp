@@ -3,9 +3,13 @@
 //
 // Element operations, fused and step by step, and reductions:
 // transform/BACKEND/TYPE/FORMULA/RxC/IMPLEMENTATION and reduce/BACKEND/TYPE/OPERATION/RxC/IMPLEMENTATION
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <tessera/derivatives.hpp>
 #include <tessera/reduce.hpp>
 #include <tessera/transform.hpp>
 #include "support/plain.hpp"
@@ -15,93 +19,121 @@ namespace tessera::perf {
 namespace {
 
 /// sin²x + cos²x
+template <class Sin, class Cos>
 struct SinCosSquares {
   template <class T>
-  KOKKOS_FUNCTION T operator()(T x) const {
-    T const s = fn::sin{}(x), c = fn::cos{}(x);
+  KOKKOS_FUNCTION auto operator()(T x) const {
+    auto const s = Sin{}(x), c = Cos{}(x);
     return s * s + c * c;
   }
+  constexpr auto for_narrow() const { return SinCosSquares<fn::narrow::sin, fn::narrow::cos>{}; }
 };
 
+/// gelu(x + b)·sin x + cos x
+template <class Gelu, class Sin, class Cos>
+struct GeluSinCos {
+  template <class T>
+  KOKKOS_FUNCTION auto operator()(T x, T b) const {
+    return Gelu{}(x + b) * Sin{}(x) + Cos{}(x);
+  }
+  constexpr auto for_narrow() const { return GeluSinCos<fn::narrow::gelu, fn::narrow::sin, fn::narrow::cos>{}; }
+};
+
+/// f beside the loop one writes first.
+template <class F, class Exec, class T>
+std::vector<Implementation> fused(Exec const& exec, Matrix<Exec, T> const& y, Matrix<Exec, T> const& x) {
+  return {{"tessera", [=] { transform(exec, y, F{}, x); }},
+          {"plain", [=] {
+             plain_loop(exec, static_cast<std::int64_t>(y.size()), PlainTransform<F, T, T>{{}, y.data(), x.data()});
+           }}};
+}
+template <class F, class Exec, class T, class Second>
+std::vector<Implementation> fused(Exec const& exec, Matrix<Exec, T> const& y, Matrix<Exec, T> const& x,
+                                  Second const& second) {
+  return {{"tessera", [=] { transform(exec, y, F{}, x, second); }},
+          {"plain", [=] {
+             plain_loop(exec, static_cast<std::int64_t>(y.size()),
+                        PlainTransform<F, T, T, T>{
+                            {}, y.data(), x.data(), second.data(), static_cast<std::int64_t>(second.size())});
+           }}};
+}
+
+template <class Exec, class T>
+Implementation unfused_sin_cos(Exec const& exec, Matrix<Exec, T> const& y, Matrix<Exec, T> const& x) {
+  auto const a = zero_view<Matrix<Exec, T>>(exec, y.extent(0), y.extent(1));
+  auto const b = zero_view<Matrix<Exec, T>>(exec, y.extent(0), y.extent(1));
+  auto const c = zero_view<Matrix<Exec, T>>(exec, y.extent(0), y.extent(1));
+  return {"unfused", [=] {
+            transform(exec, a, fn::sin{}, x);
+            transform(exec, b, fn::square{}, a);
+            transform(exec, a, fn::cos{}, x);
+            transform(exec, c, fn::square{}, a);
+            transform(exec, y, fn::add{}, b, c);
+          }};
+}
+template <class Exec, class T>
+Implementation unfused_gelu_bias(Exec const& exec, Matrix<Exec, T> const& y, Matrix<Exec, T> const& x,
+                                 Vector<Exec, T> const& bias) {
+  auto const a = zero_view<Matrix<Exec, T>>(exec, y.extent(0), y.extent(1));
+  return {"unfused", [=] {
+            transform(exec, a, fn::add{}, x, bias);
+            transform(exec, y, fn::gelu{}, a);
+          }};
+}
+
+using GeluGradient = decltype(gradient(fn::gelu{}));
 using BiasGelu = decltype(compose(fn::add{}, fn::gelu{}));
 
-/// What every formula works on.
-template <class Exec, class T>
-struct Operands {
-  Matrix<Exec, T> y, x;
-  Vector<Exec, T> bias;
-  std::vector<Matrix<Exec, T>> between;  // results of the steps of a chain
+struct Formula {
+  char const* name;
+  int matrices_read;
+  bool unfused;  // also measured step by step
 };
+constexpr Formula formulas[] = {{"sin2_cos2", 1, true},     {"gelu_bias", 1, true}, {"elu", 1, false},
+                                {"gelu_sin_cos", 1, false}, {"add", 2, false},      {"swiglu", 2, false}};
 
 template <class Exec, class T>
-std::vector<Implementation> sin_cos(Exec const& exec, Operands<Exec, T> const& o) {
-  return {{"tessera", [=] { transform(exec, o.y, SinCosSquares{}, o.x); }},
-          {"unfused",
-           [=] {
-             transform(exec, o.between[0], fn::sin{}, o.x);
-             transform(exec, o.between[1], fn::square{}, o.between[0]);
-             transform(exec, o.between[0], fn::cos{}, o.x);
-             transform(exec, o.between[2], fn::square{}, o.between[0]);
-             transform(exec, o.y, fn::add{}, o.between[1], o.between[2]);
-           }},
-          {"plain", [=] {
-             plain_loop(exec, static_cast<std::int64_t>(o.y.size()),
-                        PlainTransform<SinCosSquares, T, T>{{}, o.y.data(), o.x.data()});
-           }}};
-}
-
-template <class Exec, class T>
-std::vector<Implementation> gelu_bias(Exec const& exec, Operands<Exec, T> const& o) {
-  auto const f = compose(fn::add{}, fn::gelu{});
-  return {{"tessera", [=] { transform(exec, o.y, f, o.x, o.bias); }},
-          {"unfused",
-           [=] {
-             transform(exec, o.between[0], fn::add{}, o.x, o.bias);
-             transform(exec, o.y, fn::gelu{}, o.between[0]);
-           }},
-          {"plain", [=] {
-             plain_loop(exec, static_cast<std::int64_t>(o.y.size()),
-                        PlainTransform<BiasGelu, T, T, T>{f, o.y.data(), o.x.data(), o.bias.data(),
-                                                          static_cast<std::int64_t>(o.bias.size())});
-           }}};
-}
-
-template <class Exec, class T>
-std::vector<Implementation> elu(Exec const& exec, Operands<Exec, T> const& o) {
-  return {{"tessera", [=] { transform(exec, o.y, fn::elu{}, o.x); }},
-          {"plain", [=] {
-             plain_loop(exec, static_cast<std::int64_t>(o.y.size()),
-                        PlainTransform<fn::elu, T, T>{{}, o.y.data(), o.x.data()});
-           }}};
-}
-
-template <class Exec, class T>
-std::vector<Implementation> implementations(Session<Exec>& session, std::string const& formula, Extents const& shape,
+std::vector<Implementation> implementations(Session<Exec>& session, Formula const& formula, Extents const& shape,
                                             double bytes) {
   Exec const exec = session.exec();
-  Operands<Exec, T> o{zero_view<Matrix<Exec, T>>(exec, shape[0], shape[1]),
-                      random_view<Matrix<Exec, T>>(exec, 1, shape[0], shape[1]),
-                      random_view<Vector<Exec, T>>(exec, 2, shape[1]),
-                      {}};
-  int const steps = formula == "sin2_cos2" ? 3 : formula == "gelu_bias" ? 1 : 0;
-  for (int i = 0; i < steps; ++i) o.between.push_back(zero_view<Matrix<Exec, T>>(exec, shape[0], shape[1]));
-  auto all = formula == "sin2_cos2" ? sin_cos(exec, o) : formula == "gelu_bias" ? gelu_bias(exec, o) : elu(exec, o);
+  auto const y = zero_view<Matrix<Exec, T>>(exec, shape[0], shape[1]);
+  auto const x = random_view<Matrix<Exec, T>>(exec, 1, shape[0], shape[1]);
+  auto const bias = random_view<Vector<Exec, T>>(exec, 2, shape[1]);
+  std::string const name = formula.name;
+  std::vector<Implementation> all;
+  if (formula.matrices_read == 2) {
+    auto const second = random_view<Matrix<Exec, T>>(exec, 3, shape[0], shape[1]);
+    all = name == "add"      ? fused<fn::add, Exec, T>(exec, y, x, second)
+          : name == "swiglu" ? fused<fn::swiglu, Exec, T>(exec, y, x, second)
+                             : fused<GeluGradient, Exec, T>(exec, y, x, second);
+  } else if (name == "sin2_cos2") {
+    all = fused<SinCosSquares<fn::sin, fn::cos>, Exec, T>(exec, y, x);
+    all.push_back(unfused_sin_cos<Exec, T>(exec, y, x));
+  } else if (name == "gelu_bias") {
+    all = fused<BiasGelu, Exec, T>(exec, y, x, bias);
+    all.push_back(unfused_gelu_bias<Exec, T>(exec, y, x, bias));
+  } else if (name == "gelu_sin_cos") {
+    all = fused<GeluSinCos<fn::gelu, fn::sin, fn::cos>, Exec, T>(exec, y, x, bias);
+  } else {
+    all = fused<fn::elu, Exec, T>(exec, y, x);
+  }
   all.push_back(device_copy(exec, bytes));
   return all;
 }
 
 template <class Exec, class T>
-Case transform_case(Session<Exec>& session, std::string const& formula, Extents const& shape) {
-  if (formula != "sin2_cos2" && formula != "gelu_bias" && formula != "elu")
-    throw std::invalid_argument("--variant=" + formula + ": sin2_cos2, gelu_bias or elu");
-  Case c{"transform", name(scalar_of<T>), formula, to_string(shape)};
-  c.work = model::transform_work(shape[0] * shape[1], sizeof(T), sizeof(T));
-  c.implementations = {"tessera"};
-  if (formula != "elu") c.implementations.push_back("unfused");
-  c.implementations.push_back("plain");
-  c.implementations.push_back("copy");
+Case transform_case(Session<Exec>& session, std::string const& variant, Extents const& shape) {
+  auto const* const formula =
+      std::find_if(std::begin(formulas), std::end(formulas), [&](Formula const& f) { return f.name == variant; });
+  if (formula == std::end(formulas))
+    throw std::invalid_argument("--variant=" + variant +
+                                ": sin2_cos2, gelu_bias, elu, gelu_sin_cos, add, swiglu or gelu_gradient");
+  Case c{"transform", name(scalar_of<T>), variant, to_string(shape)};
+  c.work = model::transform_work(shape[0] * shape[1], formula->matrices_read * sizeof(T), sizeof(T));
+  c.implementations = {"tessera", "plain", "copy"};
+  if (formula->unfused) c.implementations.insert(c.implementations.begin() + 1, "unfused");
   c.prepare = [&session, formula, shape, bytes = c.work.bytes] {
-    return implementations<Exec, T>(session, formula, shape, bytes);
+    return implementations<Exec, T>(session, *formula, shape, bytes);
   };
   return c;
 }
@@ -145,7 +177,11 @@ Case reduce_case(Session<Exec>& session, std::string const& variant, Extents con
   c.work = model::reduce_work(shape[0] * shape[1], results, sizeof(T), sizeof(T));
   c.implementations = {"tessera"};
   if (variant == "sum_rows") c.implementations.push_back("plain");
-  c.prepare = [&session, variant, shape] { return reductions<Exec, T>(session, variant, shape); };
+  c.prepare = [&session, variant, shape] {
+    auto all = reductions<Exec, T>(session, variant, shape);
+    for (Implementation& x : all) x.reads_only = true;
+    return all;
+  };
   return c;
 }
 
@@ -157,7 +193,8 @@ struct Transform {
       with_type<float, bf16_t>(type, [&]<class T>() {
         for (Extents const& shape : parse_extents(sizes, 2)) {
           if (session.wants("transform"))
-            for (std::string const& variant : session.variants({"sin2_cos2", "gelu_bias", "elu"}))
+            for (std::string const& variant :
+                 session.variants({"sin2_cos2", "gelu_bias", "elu", "gelu_sin_cos", "add", "swiglu", "gelu_gradient"}))
               session.add(transform_case<Exec, T>(session, variant, shape));
           if (session.wants("reduce"))
             for (std::string const& variant : session.variants({"sum_rows", "sum_columns", "amax_all", "norm2_all"}))

@@ -29,32 +29,98 @@ KOKKOS_FORCEINLINE_FUNCTION constexpr T chosen(bool c, T a, T b) {
   return c ? a : b;
 }
 
-/// e^x for x <= 0. On a CPU within 1 unit in the last place, subnormal results included, without a branch or a call: x
-/// = k ln 2 + r, |r| <= ln 2 / 2, ln 2 in two parts (W. J. Cody, W. Waite, "Software Manual for the Elementary
-/// Functions", 1980), a polynomial of degree 7 in r (the coefficients of Cephes' expf), and 2^k in two factors, of
-/// which the last rounds to a subnormal number.
+#if !defined(__CUDA_ARCH__)
+/// e^y = p 2^k, k = shifted - 1.5 2^23 and p near 1: y = k ln 2 + r, |r| <= ln 2 / 2, ln 2 in two parts (W. J. Cody, W.
+/// Waite, "Software Manual for the Elementary Functions", 1980), a polynomial of degree 7 in r (the coefficients of
+/// Cephes' expf).
+struct ExponentialParts {
+  float shifted, p;
+  KOKKOS_FORCEINLINE_FUNCTION explicit ExponentialParts(float y) {
+    constexpr float magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
+    shifted = y * 1.44269504088896341f + magic;
+    float const k = shifted - magic;
+    float const r = (y - k * 0.693359375f) - k * -2.12194440e-4f;
+    p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION std::uint32_t exponent() const { return __builtin_bit_cast(std::uint32_t, shifted); }
+};
+#endif
+
+/// e^x for x <= 0. On a CPU within 1 unit in the last place, subnormal results included, without a branch or a call:
+/// 2^k is two factors, of which the last rounds to a subnormal number.
 KOKKOS_FORCEINLINE_FUNCTION float exp_below(float x) {
 #if defined(__CUDA_ARCH__)
   return Kokkos::exp(x);
 #else
-  float const y = chosen(x < -104.0f, -104.0f, x);  // beyond, it is 0 as there; NaN stays
-  constexpr float magic = 12582912.0f;              // 1.5 2^23: a sum with it has no fraction bits
-  float const shifted = y * 1.44269504088896341f + magic;
-  float const k = shifted - magic;
-  float const r = (y - k * 0.693359375f) - k * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  constexpr std::uint32_t enlarged = 100;  // the result times 2^100 is normal
-  std::uint32_t const power = (__builtin_bit_cast(std::uint32_t, shifted) << 23) + ((127u + enlarged) << 23);
-  return p * __builtin_bit_cast(float, power) * 7.88860905e-31f;
+  ExponentialParts const e(chosen(x < -104.0f, -104.0f, x));  // beyond, it is 0 as there; NaN stays
+  constexpr std::uint32_t enlarged = 100;                     // the result times 2^100 is normal
+  std::uint32_t const power = (e.exponent() << 23) + ((127u + enlarged) << 23);
+  return e.p * __builtin_bit_cast(float, power) * 7.88860905e-31f;
 #endif
 }
 KOKKOS_FORCEINLINE_FUNCTION double exp_below(double x) { return Kokkos::exp(x); }
+
+/// e^x likewise for any x: two factors of half the exponent each, the last of which may overflow.
+KOKKOS_FORCEINLINE_FUNCTION float exponential(float x) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::exp(x);
+#else
+  ExponentialParts const e(chosen(x < -104.0f, -104.0f, chosen(x > 89.0f, 89.0f, x)));
+  std::uint32_t const k = e.exponent() - 0x4b400000u,
+                      half = static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 1);
+  auto const power = [](std::uint32_t n) { return __builtin_bit_cast(float, (n + 127u) << 23); };
+  return e.p * power(half) * power(k - half);
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION double exponential(double x) { return Kokkos::exp(x); }
+
+/// ln x; -inf at 0, NaN below. On a CPU within 1 unit in the last place, without a branch or a call: x = m 2^k, m
+/// between sqrt(1/2) and sqrt(2), and a polynomial in m - 1 (the coefficients of Cephes' logf).
+KOKKOS_FORCEINLINE_FUNCTION float logarithm(float x) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::log(x);
+#else
+  constexpr float smallest = 1.17549435e-38f;
+  bool const subnormal = x < smallest;
+  std::uint32_t const bits = __builtin_bit_cast(std::uint32_t, chosen(subnormal, x * 8388608.0f, x));
+  std::uint32_t const above = bits - 0x3f3504f3u;  // sqrt(1/2)
+  auto const whole = static_cast<std::int32_t>(above) >> 23;
+  float const k = static_cast<float>(whole) - chosen(subnormal, 23.0f, 0.0f);
+  float const m = __builtin_bit_cast(float, bits - (static_cast<std::uint32_t>(whole) << 23)) - 1.0f;
+  float const square = m * m;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  float const rest = p * m * square - 2.12194440e-4f * k - 0.5f * square;
+  float const result = (m + rest) + 0.693359375f * k;
+  float const finite = chosen(x > 3.4028234e38f, x, result);  // also NaN's way: its result is one
+  return chosen(x == 0.0f, -__builtin_inff(), chosen(x < 0.0f, __builtin_nanf(""), chosen(x != x, x, finite)));
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION double logarithm(double x) { return Kokkos::log(x); }
+
+/// ln(1 + e) for 0 <= e <= 1: on a CPU ln u + (e - (u - 1)) / u, u = 1 + e rounded.
+KOKKOS_FORCEINLINE_FUNCTION float logarithm_above_one(float e) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::log1p(e);
+#else
+  float const u = 1.0f + e;
+  return logarithm(u) + (e - (u - 1.0f)) / u;
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION double logarithm_above_one(double e) { return Kokkos::log1p(e); }
 
 /// tanh x. On a CPU within 1.5 units in the last place: by e^-2|x|, and below 0.625, where that cancels, by a
 /// polynomial (the coefficients of Cephes' tanhf).
@@ -92,7 +158,26 @@ KOKKOS_FORCEINLINE_FUNCTION float exp2_approximate(float x) {
 #endif
 }
 
-/// 1 / x for 2^-126 <= |x| <= 2^126, relative error 2^-23.
+/// 2^x likewise, 0 below -126, and from 127 on that or infinite; NaN stays.
+KOKKOS_FORCEINLINE_FUNCTION float exp2_of_any(float x) {
+#if defined(__CUDA_ARCH__)
+  return ptx::exp2_approximate(x);
+#else
+  float const y = exp2_approximate(chosen(x < -126.0f, -126.0f, chosen(x > 127.0f, 127.0f, x)));
+  return chosen(x < -126.0f, 0.0f, chosen(x >= 127.0f, __builtin_inff(), y));
+#endif
+}
+
+/// ln x for 1 <= x <= 2, absolute error 2^-22.
+KOKKOS_FORCEINLINE_FUNCTION float log_approximate(float x) {
+#if defined(__CUDA_ARCH__)
+  return ptx::log2_approximate(x) * 0.693147181f;
+#else
+  return logarithm(x);
+#endif
+}
+
+/// 1 / x for 2^-126 <= |x| <= 2^126, relative error 2^-23; 0 for an infinite x.
 KOKKOS_FORCEINLINE_FUNCTION float reciprocal_approximate(float x) {
 #if defined(__CUDA_ARCH__)
   return ptx::reciprocal_approximate(x);
@@ -114,44 +199,83 @@ KOKKOS_FORCEINLINE_FUNCTION float tanh_by_exponential(float x) {
 }
 
 #if defined(__CUDA_ARCH__)
-/// sin r for |r| <= pi / 2 within 2^-27 by a polynomial; with the other sign where bit 0 of `turns` is set.
+/// sin r for |r| <= pi / 2 by a polynomial within 2^-27, for narrow results 2^-19.8; with the other sign where bit 0 of
+/// `turns` is set.
+template <bool Narrow>
 __device__ __forceinline__ float sine_of_rest(float r, std::uint32_t turns) {
   float const square = r * r;
-  float p = 2.60562979e-6f;
-  p = fmaf(p, square, -1.98095382e-4f);
-  p = fmaf(p, square, 8.33306555e-3f);
-  p = fmaf(p, square, -1.66666597e-1f);
+  float p;
+  if constexpr (Narrow) {
+    p = fmaf(-1.85358338e-4f, square, 8.31402838e-3f);
+    p = fmaf(p, square, -1.66658312e-1f);
+  } else {
+    p = fmaf(2.60562979e-6f, square, -1.98095382e-4f);
+    p = fmaf(p, square, 8.33306555e-3f);
+    p = fmaf(p, square, -1.66666597e-1f);
+  }
   return __uint_as_float(__float_as_uint(fmaf(r * square, p, r)) ^ (turns << 31));
 }
-/// x - turns pi, exact but for the last rounding for |turns| < 2^14 (W. J. Cody, W. Waite, "Software Manual for the
-/// Elementary Functions", 1980: pi in three parts).
+/// x - turns pi for |turns| < 2^14, exact but for the last rounding, for narrow results within 2^-34 more (W. J. Cody,
+/// W. Waite, "Software Manual for the Elementary Functions", 1980: pi in three parts).
+template <bool Narrow>
 __device__ __forceinline__ float rest_of_turns(float x, float turns) {
-  return fmaf(turns, 3.43024902e-15f, fmaf(turns, 8.74227766e-8f, fmaf(turns, -3.14159274f, x)));
+  float const rest = fmaf(turns, 8.74227766e-8f, fmaf(turns, -3.14159274f, x));
+  return Narrow ? rest : fmaf(turns, 3.43024902e-15f, rest);
 }
 __device__ __noinline__ float sine_by_library(float x) { return ::sinf(x); }
 __device__ __noinline__ float cosine_by_library(float x) { return ::cosf(x); }
 #endif
 
 /// sin x, within 2.1 units in the last place on a GPU: its library selects one of two polynomials for every element.
+/// For narrow results the error is 2^-19 of it and 2^-34 besides.
+template <bool Narrow = false>
 KOKKOS_FORCEINLINE_FUNCTION float sine(float x) {
 #if defined(__CUDA_ARCH__)
   if (!(fabsf(x) < 3e4f)) return sine_by_library(x);
   constexpr float magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
   float const shifted = fmaf(x, 0.318309873f, magic);
-  return sine_of_rest(rest_of_turns(x, shifted - magic), __float_as_uint(shifted));
+  return sine_of_rest<Narrow>(rest_of_turns<Narrow>(x, shifted - magic), __float_as_uint(shifted));
 #else
   return Kokkos::sin(x);
 #endif
 }
 /// cos x likewise, as the sine of a quarter of a turn more.
+template <bool Narrow = false>
 KOKKOS_FORCEINLINE_FUNCTION float cosine(float x) {
 #if defined(__CUDA_ARCH__)
   if (!(fabsf(x) < 3e4f)) return cosine_by_library(x);
   constexpr float magic = 12582912.0f;
   float const shifted = fmaf(x, 0.318309873f, -0.5f) + magic;
-  return sine_of_rest(rest_of_turns(x, (shifted - magic) + 0.5f), __float_as_uint(shifted) ^ 1);
+  return sine_of_rest<Narrow>(rest_of_turns<Narrow>(x, (shifted - magic) + 0.5f), __float_as_uint(shifted) ^ 1);
 #else
   return Kokkos::cos(x);
+#endif
+}
+
+/// e^x - 1 for x <= 0, within 1.1 units in the last place: e^x - 1 = 2^n (e^r - 1) + (2^n - 1) with r = x - n ln 2, a
+/// polynomial for e^r - 1. Without branches.
+KOKKOS_FORCEINLINE_FUNCTION float expm1_below(float x) {
+  constexpr float magic = 12582912.0f;            // 1.5 2^23: a sum with it has no fraction bits
+  float const v = chosen(x < -30.0f, -30.0f, x);  // -1 from -17 on; NaN stays
+  float const shifted = v * 1.44269504f + magic;
+  float const r = (shifted - magic) * -0.693147181f + v;
+  float p = 1.38825190e-3f;  // (e^r - 1 - r) / r^2 within 2^-26 of e^r - 1
+  p = p * r + 8.36652331e-3f;
+  p = p * r + 4.16672006e-2f;
+  p = p * r + 1.66665435e-1f;
+  p = p * r + 4.99999970e-1f;
+  p = p * (r * r) + r;
+  float const power = __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, shifted) << 23) + 0x3f800000u);
+  return power * p + (power - 1.0f);
+}
+
+/// The same within 2^-16 of the result: where it cancels on a GPU x + x^2 / 2 + x^3 / 6.
+KOKKOS_FORCEINLINE_FUNCTION float expm1_for_narrow(float x) {
+#if defined(__CUDA_ARCH__)
+  float const near = fmaf(fmaf(x, 1.0f / 6.0f, 0.5f), x, 1.0f) * x;
+  return x > -0.0625f ? near : ptx::exp2_approximate(x * 1.44269504f) - 1.0f;
+#else
+  return expm1_below(x);
 #endif
 }
 

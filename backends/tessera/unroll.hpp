@@ -4,16 +4,13 @@
 #define TESSERA_UNROLL_HPP
 
 // A fragment lives in registers only while every index into it is a constant: its loops must unroll on a GPU.
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #define TESSERA_UNROLL _Pragma("unroll")
 #define TESSERA_UNROLL_8 _Pragma("unroll 8")
+#define TESSERA_ROLLED _Pragma("unroll 1")  // a loop that is rarely run, and short when it is
 #else
 #define TESSERA_UNROLL
 #define TESSERA_UNROLL_8
-#endif
-#if defined(__CUDA_ARCH__)
-#define TESSERA_ROLLED _Pragma("unroll 1")  // a loop that is rarely run, and short when it is
-#else
 #define TESSERA_ROLLED
 #endif
 

@@ -17,7 +17,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/elementary.hpp>
 #include <tessera/functors.hpp>
+#include <tessera/narrow_functors.hpp>
 
 namespace tessera {
 
@@ -52,6 +54,10 @@ struct Gradient {
   template <class G, class... T>
   requires(!wants_index) KOKKOS_INLINE_FUNCTION auto operator()(G g, T... x) const {
     return real(g) * slope_of<I>(f, 0, x...);
+  }
+  constexpr auto for_narrow() const {
+    auto const narrow = tessera::for_narrow(f);
+    return Gradient<I, std::remove_const_t<decltype(narrow)>>{narrow};
   }
 };
 
@@ -340,6 +346,100 @@ struct derivative<fn::dropout> {
   template <int I, class T>
   KOKKOS_INLINE_FUNCTION static auto at(fn::dropout const& f, std::int64_t index, T) {
     return f(index, detail::RealOf<T>(1));
+  }
+};
+
+// ---- of results in 16 or 8 bits: within 2^-13 of the larger of their terms
+
+namespace detail {
+
+/// Derivatives that are one function of one number of fp32.
+template <class F>
+struct NarrowSlope {
+  template <int I, class T>
+  KOKKOS_INLINE_FUNCTION static float at(F const& f, T x) {
+    static_assert(I == 0, "this functor has one input");
+    return derivative<F>::slope(f, static_cast<float>(x));
+  }
+};
+
+/// s + factor s (1 - s), s = 1 / (1 + 2^-y): the derivative of x s by x, with the factor x y' ln 2.
+KOKKOS_FORCEINLINE_FUNCTION float gated_slope(float factor, float y) {
+  float const s = logistic_of_power(y);
+  return s + damped(factor, Kokkos::fma(-s, s, s));
+}
+
+}  // namespace detail
+
+template <>
+struct derivative<fn::narrow::sin> : detail::NarrowSlope<fn::narrow::sin> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::sin const&, float x) { return fn::narrow::cos{}(x); }
+};
+template <>
+struct derivative<fn::narrow::cos> : detail::NarrowSlope<fn::narrow::cos> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::cos const&, float x) { return -fn::narrow::sin{}(x); }
+};
+/// 4 s (1 - s), s = 1 / (1 + e^2|x|)
+template <>
+struct derivative<fn::narrow::tanh> : detail::NarrowSlope<fn::narrow::tanh> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::tanh const&, float x) {
+    float const s = detail::logistic_of_power(Kokkos::abs(x) * (-2.0f * detail::log2_e));
+    return 4.0f * Kokkos::fma(-s, s, s);
+  }
+};
+template <>
+struct derivative<fn::narrow::elu> : detail::NarrowSlope<fn::narrow::elu> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::elu const& f, float x) {
+    return detail::chosen(x > 0.0f, 1.0f, f.alpha * detail::exp2_of_any(x * detail::log2_e));
+  }
+};
+/// s (1 - s), s = 1 / (1 + e^|x|)
+template <>
+struct derivative<fn::narrow::sigmoid> : detail::NarrowSlope<fn::narrow::sigmoid> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::sigmoid const&, float x) {
+    float const s = detail::logistic_of_power(Kokkos::abs(x) * -detail::log2_e);
+    return Kokkos::fma(-s, s, s);
+  }
+};
+template <>
+struct derivative<fn::narrow::silu> : detail::NarrowSlope<fn::narrow::silu> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::silu const&, float x) {
+    return detail::gated_slope(x, x * detail::log2_e);
+  }
+};
+/// Phi(x) + x phi(x), phi the density: from Phi(-|x|) - |x| phi(x), which is that or what it lacks to 1
+template <>
+struct derivative<fn::narrow::gelu> : detail::NarrowSlope<fn::narrow::gelu> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::gelu const&, float x) {
+    detail::NormalTail const tail(x);
+    float const left = Kokkos::fma(-0.39894228f, tail.z, tail.distribution) * tail.power;
+    return detail::chosen(x < 0.0f, left, 1.0f - left);
+  }
+};
+template <>
+struct derivative<fn::narrow::gelu_tanh> : detail::NarrowSlope<fn::narrow::gelu_tanh> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::gelu_tanh const&, float x) {
+    constexpr float c = 1.59576912f, cubic = 0.044715f;
+    float const square = x * x;
+    return detail::gated_slope(x * Kokkos::fma(square, 3 * cubic * c, c),
+                               x * Kokkos::fma(square, cubic * c * detail::log2_e, c * detail::log2_e));
+  }
+};
+template <>
+struct derivative<fn::narrow::softplus> : detail::NarrowSlope<fn::narrow::softplus> {
+  KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::softplus const&, float x) {
+    return detail::logistic_of_power(x * detail::log2_e);
+  }
+};
+template <>
+struct derivative<fn::narrow::swiglu> {
+  template <int I, class T, class U>
+  KOKKOS_INLINE_FUNCTION static float at(fn::narrow::swiglu const&, T gate, U up) {
+    float const x = static_cast<float>(gate);
+    if constexpr (I == 0)
+      return derivative<fn::narrow::silu>::slope({}, x) * static_cast<float>(up);
+    else
+      return fn::narrow::silu{}(x);
   }
 };
 

@@ -10,6 +10,7 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/functors.hpp>
+#include <tessera/narrow_functors.hpp>
 #include <tessera/types.hpp>
 #include <tessera/unroll.hpp>
 
@@ -39,6 +40,9 @@ namespace tessera {
 /// what comes from memory is on its way meanwhile. Neither is called where the member
 /// `template <int N> KOKKOS_FUNCTION bool aligned() const`, if there is one, says that N neighbours of what is read
 /// cannot be loaded at once. A kernel calls whichever suits it.
+///
+/// As for functors of transform(), an epilogue with a member `for_narrow()` is replaced by what that returns where C is
+/// of 16 or 8 bits and x fp32: see narrow_functors.hpp. The ready ones have it, and a chain replaces its parts.
 namespace epilogue {
 
 template <class Epilogue>
@@ -126,6 +130,24 @@ KOKKOS_FORCEINLINE_FUNCTION bool is_aligned(T const* first, std::int64_t line_st
           (pack - 1)) == 0;
 }
 
+/// A functor of x alone, such as the ready ones that transform() takes: each(fn::softplus{}).
+template <class F>
+struct Each {
+  F f;
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
+    return static_cast<T>(f(x));
+  }
+  constexpr auto for_narrow() const {
+    auto const narrow = tessera::for_narrow(f);
+    return Each<std::remove_const_t<decltype(narrow)>>{narrow};
+  }
+};
+template <class F>
+Each<F> each(F const& f) {
+  return {f};
+}
+
 /// Leaves the accumulator as it is.
 struct Identity {
   template <class T>
@@ -200,6 +222,7 @@ struct Gelu {
     TESSERA_UNROLL
     for (int i = 0; i < R; ++i) detail::normal_products(x[i]);
   }
+  static constexpr auto for_narrow() { return Each<fn::narrow::gelu>{}; }
 };
 
 /// The tanh approximation of GELU (Hendrycks and Gimpel 2016).
@@ -208,6 +231,7 @@ struct GeluTanh {
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
     return fn::gelu_tanh{}(x);
   }
+  static constexpr auto for_narrow() { return Each<fn::narrow::gelu_tanh>{}; }
 };
 
 /// x / (1 + e^{-x})
@@ -216,6 +240,7 @@ struct Silu {
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
     return fn::silu{}(x);
   }
+  static constexpr auto for_narrow() { return Each<fn::narrow::silu>{}; }
 };
 
 /// x for x > 0, else alpha·(e^x − 1).
@@ -223,8 +248,9 @@ struct Elu {
   double alpha = 1;
   template <class T>
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
-    return x > T(0) ? x : T(alpha) * Kokkos::expm1(x);
+    return fn::elu{alpha}(x);
   }
+  constexpr auto for_narrow() const { return Each<fn::narrow::elu>{fn::elu{alpha}.for_narrow()}; }
 };
 
 /// x + residual(row, col)
@@ -375,6 +401,11 @@ struct Chain {
   KOKKOS_FUNCTION void end(Gathering const& gathered) const {
     epilogue::end(first, gathered.first);
     epilogue::end(second, gathered.second);
+  }
+  constexpr auto for_narrow() const {
+    auto const one = tessera::for_narrow(first);
+    auto const other = tessera::for_narrow(second);
+    return Chain<std::remove_const_t<decltype(one)>, std::remove_const_t<decltype(other)>>{one, other};
   }
 };
 template <class First, class Second>

@@ -12,6 +12,9 @@
 /// give the limit of the function. Accuracy is that of the machine's elementary functions (a few units in the last
 /// place) wherever nothing else is said, and no form cancels: the tails of gelu, silu, sigmoid, softplus and elu keep
 /// their relative accuracy until they underflow.
+/// That is for results of fp32 and fp64: where they are stored in fp16, bf16 or 8 bits, sin, cos, tanh and the
+/// activations are those of narrow_functors.hpp. Of a chain the last one is, and one before where all that follow it
+/// have `static constexpr bool keeps_accuracy = true`: relative errors pass through them as they are.
 ///
 /// A functor with a member `static constexpr bool wants_index = true` is called with the linear index of the element
 /// (std::int64_t, counted in the order of the last index first whatever the layout) before the other arguments.
@@ -25,6 +28,7 @@
 #include <tessera/element/convert.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/error.hpp>
+#include <tessera/narrow_functors.hpp>
 #include <tessera/philox.hpp>
 #include <tessera/types.hpp>
 #include <tessera/unroll.hpp>
@@ -67,23 +71,6 @@ KOKKOS_INLINE_FUNCTION T logistic(T x) {
   T const e = exp_below(-Kokkos::abs(x));
   T const r = T(1) / (T(1) + e);
   return chosen(x < T(0), e * r, r);
-}
-
-/// e^x - 1 for x <= 0, within 1.1 units in the last place: e^x - 1 = 2^n (e^r - 1) + (2^n - 1) with r = x - n ln 2, a
-/// polynomial for e^r - 1. Without branches.
-KOKKOS_INLINE_FUNCTION float expm1_below(float x) {
-  constexpr float magic = 12582912.0f;            // 1.5 2^23: a sum with it has no fraction bits
-  float const v = chosen(x < -30.0f, -30.0f, x);  // -1 from -17 on; NaN stays
-  float const shifted = v * 1.44269504f + magic;
-  float const r = (shifted - magic) * -0.693147181f + v;
-  float p = 1.38825190e-3f;  // (e^r - 1 - r) / r^2 within 2^-26 of e^r - 1
-  p = p * r + 8.36652331e-3f;
-  p = p * r + 4.16672006e-2f;
-  p = p * r + 1.66665435e-1f;
-  p = p * r + 4.99999970e-1f;
-  p = p * (r * r) + r;
-  float const power = __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, shifted) << 23) + 0x3f800000u);
-  return power * p + (power - 1.0f);
 }
 
 /// x 2^n, both normal, where `shifted` is n + 1.5 2^23.
@@ -141,6 +128,15 @@ KOKKOS_INLINE_FUNCTION constexpr auto stage_value(T x) {
     return x;
 }
 
+/// True for functors whose result is as accurate, relative to itself, as what they are given, or nearly.
+template <class F>
+inline constexpr bool keeps_accuracy_v = [] {
+  if constexpr (requires { F::keeps_accuracy; })
+    return static_cast<bool>(F::keeps_accuracy);
+  else
+    return false;
+}();
+
 template <class First, class... Rest>
 struct Chain {
   static constexpr bool wants_index = wants_index_v<First> || wants_index_v<Chain<Rest...>>;
@@ -155,6 +151,21 @@ struct Chain {
   requires(!wants_index) KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
     return rest(stage_value(first(x...)));
   }
+
+  /// With others in place of the last functor, and of those before it whose errors what follows does not magnify.
+  constexpr auto for_narrow() const {
+    auto const narrow_rest = tessera::for_narrow(rest);
+    if constexpr ((keeps_accuracy_v<Rest> && ...))
+      return chained(tessera::for_narrow(first), narrow_rest);
+    else
+      return chained(first, narrow_rest);
+  }
+
+ private:
+  template <class F, class... G>
+  static constexpr auto chained(F const& f, Chain<G...> const& g) {
+    return Chain<F, G...>{f, g};
+  }
 };
 
 template <class Last>
@@ -165,6 +176,10 @@ struct Chain<Last> {
   template <class... T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
     return last(x...);
+  }
+  constexpr auto for_narrow() const {
+    auto const narrow_last = tessera::for_narrow(last);
+    return Chain<std::remove_const_t<decltype(narrow_last)>>{narrow_last};
   }
 };
 
@@ -225,6 +240,7 @@ struct max {
 };
 /// factor * x
 struct scale {
+  static constexpr bool keeps_accuracy = true;
   double factor = 1;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
@@ -233,6 +249,7 @@ struct scale {
 };
 /// -x
 struct negate {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
     return -x;
@@ -240,6 +257,7 @@ struct negate {
 };
 /// x * x
 struct square {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
     return x * x;
@@ -247,6 +265,7 @@ struct square {
 };
 /// 1 / x
 struct reciprocal {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
     return detail::RealOf<T>(1) / detail::real(x);
@@ -254,6 +273,7 @@ struct reciprocal {
 };
 /// |x|
 struct abs {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     return Kokkos::abs(x);
@@ -261,6 +281,7 @@ struct abs {
 };
 /// x limited to [low, high]
 struct clamp {
+  static constexpr bool keeps_accuracy = true;
   double low = 0, high = 1;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
@@ -277,14 +298,14 @@ struct clamp {
 struct exp {
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
-    return Kokkos::exp(detail::real(x));
+    return detail::exponential(detail::real(x));
   }
 };
 /// natural logarithm; -inf at 0, NaN below
 struct log {
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
-    return Kokkos::log(detail::real(x));
+    return detail::logarithm(detail::real(x));
   }
 };
 /// sin(x), x in radians; fp32 within 2.1 units in the last place
@@ -296,6 +317,7 @@ struct sin {
     else
       return Kokkos::sin(detail::real(x));
   }
+  static constexpr auto for_narrow() { return narrow::sin{}; }
 };
 /// cos(x), x in radians; fp32 within 2.1 units in the last place
 struct cos {
@@ -306,6 +328,7 @@ struct cos {
     else
       return Kokkos::cos(detail::real(x));
   }
+  static constexpr auto for_narrow() { return narrow::cos{}; }
 };
 /// hyperbolic tangent
 struct tanh {
@@ -316,9 +339,11 @@ struct tanh {
     else
       return Kokkos::tanh(detail::real(x));
   }
+  static constexpr auto for_narrow() { return narrow::tanh{}; }
 };
 /// square root; NaN below 0
 struct sqrt {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     return Kokkos::sqrt(detail::real(x));
@@ -326,6 +351,7 @@ struct sqrt {
 };
 /// 1 / sqrt(x); +inf at 0, NaN below
 struct rsqrt {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     return Kokkos::rsqrt(detail::real(x));
@@ -336,6 +362,7 @@ struct rsqrt {
 
 /// max(x, 0)
 struct relu {
+  static constexpr bool keeps_accuracy = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr T operator()(T x) const {
     return detail::chosen(x < T(0), T(0), x);
@@ -355,6 +382,7 @@ struct elu {
       return v > R(0) ? v : static_cast<R>(alpha) * Kokkos::expm1(v);
     }
   }
+  constexpr auto for_narrow() const { return narrow::elu{static_cast<float>(alpha)}; }
 };
 /// 1 / (1 + e^-x)
 struct sigmoid {
@@ -362,6 +390,7 @@ struct sigmoid {
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     return detail::logistic(detail::real(x));
   }
+  static constexpr auto for_narrow() { return narrow::sigmoid{}; }
 };
 /// x sigmoid(x)
 struct silu {
@@ -370,6 +399,7 @@ struct silu {
     auto const v = detail::real(x);
     return detail::damped(v, detail::logistic(v));
   }
+  static constexpr auto for_narrow() { return narrow::silu{}; }
 };
 /// x (1 + erf(x / sqrt 2)) / 2, without cancellation on the left. fp32 within 8 units in the last place, 0 left of
 /// -13.19, without branches; fp64 through erfc, whose argument's rounding grows with x^2: about x^2 units in the last
@@ -387,6 +417,7 @@ struct gelu {
       return detail::damped(v, R(0.5) * Kokkos::erfc(v * R(-0.70710678118654752440)));
     }
   }
+  static constexpr auto for_narrow() { return narrow::gelu{}; }
 };
 /// x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, the usual approximation of gelu (within 5e-4 of it)
 struct gelu_tanh {
@@ -397,6 +428,7 @@ struct gelu_tanh {
     R const twice = R(1.59576912160573071176) * (v + R(0.044715) * v * v * v);
     return detail::damped(v, detail::logistic(twice));  // (1 + tanh(u)) / 2 = logistic(2u)
   }
+  static constexpr auto for_narrow() { return narrow::gelu_tanh{}; }
 };
 /// ln(1 + e^x)
 struct softplus {
@@ -404,8 +436,9 @@ struct softplus {
   KOKKOS_INLINE_FUNCTION auto operator()(T x) const {
     using R = detail::RealOf<T>;
     R const v = detail::real(x);
-    return (v > R(0) ? v : R(0)) + Kokkos::log1p(Kokkos::exp(-Kokkos::abs(v)));
+    return detail::chosen(v < R(0), R(0), v) + detail::logarithm_above_one(detail::exp_below(-Kokkos::abs(v)));
   }
+  static constexpr auto for_narrow() { return narrow::softplus{}; }
 };
 /// silu(gate) * up
 struct swiglu {
@@ -413,6 +446,7 @@ struct swiglu {
   KOKKOS_INLINE_FUNCTION auto operator()(T gate, U up) const {
     return silu{}(gate)*up;
   }
+  static constexpr auto for_narrow() { return narrow::swiglu{}; }
 };
 
 // ---- precision
@@ -420,6 +454,7 @@ struct swiglu {
 /// x rounded to nearest even to T (integers saturate), as fp32 for the 16- and 8-bit types and as T otherwise
 template <class T>
 struct cast {
+  static constexpr bool keeps_accuracy = true;
   template <class U>
   KOKKOS_INLINE_FUNCTION auto operator()(U x) const {
     return detail::stage_value(detail::round_to<T>(x));
@@ -429,6 +464,7 @@ struct cast {
 /// types: storing it in a View of T is exact. `scale` multiplies it back.
 template <class T>
 struct quantize {
+  static constexpr bool keeps_accuracy = true;
   double scale = 1;
   template <class U>
   KOKKOS_INLINE_FUNCTION auto operator()(U x) const {
@@ -443,6 +479,7 @@ struct quantize {
 /// Error{value}: p outside [0, 1].
 class dropout {
  public:
+  static constexpr bool keeps_accuracy = true;
   static constexpr bool wants_index = true;
 
   explicit dropout(double p, std::uint64_t seed, std::uint64_t offset = 0)

@@ -143,7 +143,7 @@ void gemm(Exec const& exec, double alpha, A const& a, B const& b, double beta, C
   if (plan.workspace_bytes > 0 && p.workspace == nullptr)  // SIZE_MAX, as gemm_workspace_size() asks the plan with
     throw Error(ErrorCode::workspace, "tessera::gemm: a workspace without an address");
   detail::run_planned_gemm<Exec, typename A::non_const_value_type, typename B::non_const_value_type, Compute>(
-      exec, p, plan, epilogue);
+      exec, p, plan, detail::for_results<Compute, typename C::non_const_value_type>(epilogue));
 }
 
 /// gemm() on the default instance of C's execution space.

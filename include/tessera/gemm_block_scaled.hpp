@@ -71,7 +71,7 @@ void gemm_block_scaled(Exec const& exec, double alpha, A const& a, ScalesA const
   if (plan.workspace_bytes > 0 && p.workspace == nullptr)
     throw Error(ErrorCode::workspace, "tessera::gemm_block_scaled: a workspace without an address");
   detail::run_planned_block_scaled<Exec, typename A::non_const_value_type, typename B::non_const_value_type>(
-      exec, p, scales, plan, epilogue);
+      exec, p, scales, plan, detail::for_results<float, typename C::non_const_value_type>(epilogue));
 }
 
 /// gemm_block_scaled() on the default instance of C's execution space.

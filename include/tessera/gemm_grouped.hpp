@@ -138,10 +138,10 @@ void gemm_grouped(Exec const& exec, double alpha, Groups const& groups, double b
   detail::GemmGroups const all = detail::gemm_group_list<Exec>(alpha, groups, beta, options);
   detail::check_grouped_algorithm(options);
   detail::check_grouped_workspace(options);
+  using Compute = detail::GemmCompute<Kokkos::View<typename Types::C**>>;
   if (all.count > 0)
-    detail::run_planned_groups<Exec, typename Types::A, typename Types::B,
-                               detail::GemmCompute<Kokkos::View<typename Types::C**>>>(exec, all, alpha, beta, options,
-                                                                                       epilogue);
+    detail::run_planned_groups<Exec, typename Types::A, typename Types::B, Compute>(
+        exec, all, alpha, beta, options, detail::for_results<Compute, typename Types::C>(epilogue));
 }
 
 /// The products of blocks of rows of A with a matrix of B for each, as the experts of a mixture have them:
@@ -169,9 +169,10 @@ void gemm_grouped(Exec const& exec, double alpha, A const& a, B const& b, Offset
                 "gemm_grouped: offsets are of 32 or 64 bits");
   detail::check_grouped_algorithm(options);
   detail::GemmGroups const groups = detail::gemm_row_groups(alpha, a, b, offsets, beta, c, options);
+  using Compute = detail::GemmCompute<C>;
   if (groups.count > 0 && c.size() > 0)
-    detail::run_planned_groups<Exec, typename A::non_const_value_type, typename B::non_const_value_type,
-                               detail::GemmCompute<C>>(exec, groups, alpha, beta, options, epilogue);
+    detail::run_planned_groups<Exec, typename A::non_const_value_type, typename B::non_const_value_type, Compute>(
+        exec, groups, alpha, beta, options, detail::for_results<Compute, typename C::non_const_value_type>(epilogue));
 }
 
 }  // namespace tessera

@@ -28,6 +28,7 @@ struct Implementation {
   std::string error = {};    ///< why it cannot run: it is then not measured
   double share = 1;          ///< of the work that one launch does: a slow baseline may do a part, its time is divided
   bool own_threads = false;  ///< a library with threads of its own, which compete with ours for the cores
+  bool reads_only = false;   ///< or nearly so: see Conditions
 };
 
 struct Case {
@@ -91,6 +92,7 @@ std::vector<Result> measure(
   std::vector<Contestant> contestants;
   bool const alone = std::none_of(implementations.begin(), implementations.end(),
                                   [](Implementation const& x) { return x.own_threads; });
+  auto const conditions = [&](Implementation const& x) { return Conditions{alone, x.reads_only}; };
   double fastest = INFINITY;
   std::vector<double> estimates;
   for (std::size_t i = 0; i < implementations.size(); ++i) {
@@ -107,7 +109,7 @@ std::vector<Result> measure(
         c.samples.push_back(estimate);
         return;
       }
-      estimate = stopwatch.sampler(c.implementation->launch, 1, alone).seconds();
+      estimate = stopwatch.sampler(c.implementation->launch, 1, conditions(*c.implementation)).seconds();
       fastest = std::min(fastest, estimate);
     });
     if (!results[i].error.empty()) continue;
@@ -123,7 +125,9 @@ std::vector<Result> measure(
     c.result->calls = static_cast<int>(std::clamp<double>(affordable, 1, calls));
     c.wanted = static_cast<int>(std::clamp<double>(affordable / c.result->calls, 3, max_samples));
     rounds = std::max(rounds, c.wanted);
-    guarded(c, [&] { c.sampler = stopwatch.sampler(c.implementation->launch, c.result->calls, alone); });
+    guarded(c, [&] {
+      c.sampler = stopwatch.sampler(c.implementation->launch, c.result->calls, conditions(*c.implementation));
+    });
     c.result->replayed = c.sampler.replayed;
   }
   // What is alone here is compared with other programs' results, which must not depend on what ran before either.

@@ -81,6 +81,14 @@ class CudaGraph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
+/// Reads words of equal bytes; so it never finds what it would write something for.
+struct ReadWords {
+  std::uint64_t* words;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if (words[i] == 0x0123456789abcdef) words[0] = 0;
+  }
+};
+
 template <>
 class Stopwatch<Kokkos::Cuda> {
  public:
@@ -117,7 +125,7 @@ class Stopwatch<Kokkos::Cuda> {
 
   /// The flush is queued before the first event and takes longer than the host needs to queue what follows, so that
   /// the device never waits for the host between the events.
-  Sampler sampler(Launch const& launch, int calls, bool) {
+  Sampler sampler(Launch const& launch, int calls, Conditions const& conditions) {
     std::shared_ptr<CudaGraph> graph;
     if (calls > 1) {
       exec_.fence("tessera::perf::capture");
@@ -125,9 +133,10 @@ class Stopwatch<Kokkos::Cuda> {
       if (*graph) (*graph)();  // the first replay uploads the graph
     }
     bool const replayed = graph != nullptr && *graph;
-    return {[this, launch, calls, graph, replayed] {
+    return {[this, launch, calls, graph, replayed, reads = conditions.reads_only] {
               cudaStream_t const stream = exec_.cuda_stream();
               check_cuda(cudaMemsetAsync(flushed_, ++pattern_, flush_bytes_, stream), "cudaMemsetAsync");
+              if (reads) read_flushed();
               check_cuda(cudaEventRecord(begin_.event, stream), "cudaEventRecord");
               if (replayed)
                 (*graph)();
@@ -143,6 +152,12 @@ class Stopwatch<Kokkos::Cuda> {
   }
 
  private:
+  void read_flushed() {
+    auto const words = static_cast<std::int64_t>(flush_bytes_ / sizeof(std::uint64_t));
+    Kokkos::parallel_for("tessera::perf::read_flushed", Kokkos::RangePolicy<Kokkos::Cuda>(exec_, 0, words),
+                         ReadWords{static_cast<std::uint64_t*>(flushed_)});
+  }
+
   Kokkos::Cuda exec_;
   std::size_t flush_bytes_;
   void* flushed_ = nullptr;

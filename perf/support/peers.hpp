@@ -22,14 +22,10 @@
 #include <cstdlib>
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-#include <dnnl.hpp>
-#include <unordered_map>
+#include "support/onednn.hpp"
 #endif
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
 #include "support/cublaslt.hpp"
-#endif
-#if defined(_OPENMP)
-#include <omp.h>
 #endif
 
 // The matrix products of other libraries, as far as they were there when this was built.
@@ -119,57 +115,21 @@ Implementation openblas_gemm(Exec const& exec, GemmOperands<Exec, T, T> const& x
 #endif
 
 #if defined(TESSERA_PERF_ONEDNN)
-template <class Exec>
-Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, float, float> const& x) {
-  int const threads = exec.concurrency();
-  return {"onednn", [x, threads] {
-#if defined(_OPENMP)
-            int const before = omp_get_max_threads();
-            omp_set_num_threads(threads);
-#endif
-            dnnl_status_t const status =
-                dnnl_sgemm(x.transpose_a ? 'T' : 'N', x.transpose_b ? 'T' : 'N', x.m, x.n, x.k, 1, x.a.data(),
-                           x.transpose_a ? x.m : x.k, x.b.data(), x.transpose_b ? x.k : x.n,
-                           static_cast<float>(x.beta()), x.c.data(), x.n);
-#if defined(_OPENMP)
-            omp_set_num_threads(before);
-#endif
-            if (status != dnnl_success) throw std::runtime_error("dnnl_sgemm: status " + std::to_string(status));
-          }};
-}
-
-/// Its matrix product for types that BLAS does not have, with all that can be prepared prepared.
-template <class Exec>
-Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, bf16_t, bf16_t> const& x) {
-  using dnnl::memory;
-  dnnl::engine const engine(dnnl::engine::kind::cpu, 0);
-  auto const bound = [&](auto const& view, std::int64_t rows, std::int64_t cols, bool transposed) {
-    memory::dims const strides = transposed ? memory::dims{1, rows} : memory::dims{cols, 1};
-    return memory({{rows, cols}, memory::data_type::bf16, strides}, engine, view.data());
-  };
-  std::unordered_map<int, memory> const arguments = {{DNNL_ARG_SRC, bound(x.a, x.m, x.k, x.transpose_a)},
-                                                     {DNNL_ARG_WEIGHTS, bound(x.b, x.k, x.n, x.transpose_b)},
-                                                     {DNNL_ARG_DST, bound(x.c, x.m, x.n, false)}};
-  auto const describe = [&](int argument) { return arguments.at(argument).get_desc(); };
-#if DNNL_VERSION_MAJOR >= 3
-  dnnl::matmul::primitive_desc const product(engine, describe(DNNL_ARG_SRC), describe(DNNL_ARG_WEIGHTS),
-                                             describe(DNNL_ARG_DST));
-#else
-  dnnl::matmul::primitive_desc const product(
-      {describe(DNNL_ARG_SRC), describe(DNNL_ARG_WEIGHTS), describe(DNNL_ARG_DST)}, engine);
-#endif
-  int const threads = exec.concurrency();
-  return {"onednn", [x, arguments, engine, threads, run = dnnl::matmul(product), stream = dnnl::stream(engine)] {
-#if defined(_OPENMP)
-            int const before = omp_get_max_threads();
-            omp_set_num_threads(threads);
-#endif
-            run.execute(stream, arguments);
-            dnnl::stream(stream).wait();
-#if defined(_OPENMP)
-            omp_set_num_threads(before);
-#endif
-          }};
+/// fp32, and bf16, which BLAS does not have.
+template <class Exec, class T>
+Implementation onednn_gemm(Exec const& exec, GemmOperands<Exec, T, T> const& x) {
+  auto const run = onednn_product({.m = x.m,
+                                   .n = x.n,
+                                   .k = x.k,
+                                   .transpose_a = x.transpose_a,
+                                   .transpose_b = x.transpose_b,
+                                   .bf16 = std::is_same_v<T, bf16_t>,
+                                   .a = x.a.data(),
+                                   .b = x.b.data(),
+                                   .c = x.c.data(),
+                                   .beta = static_cast<float>(x.beta()),
+                                   .threads = exec.concurrency()});
+  return {"onednn", [x, run] { run(); }};
 }
 #endif
 
@@ -219,7 +179,7 @@ Implementation gemm_peer([[maybe_unused]] std::string const& name, [[maybe_unuse
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, bf16_t>)
-      if (name == "onednn") return onednn_gemm(exec, x);
+      if (name == "onednn") return onednn_gemm<Exec, T>(exec, x);
 #endif
   } else {
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
@@ -237,9 +197,7 @@ Facts peer_facts() {
   facts.emplace_back("openblas", std::string(openblas_get_config()) + " on " + openblas_get_corename());
 #endif
 #if defined(TESSERA_PERF_ONEDNN)
-  dnnl_version_t const* const v = dnnl_version();
-  facts.emplace_back("onednn",
-                     std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch));
+  facts.emplace_back("onednn", onednn_version());
 #endif
 #if defined(TESSERA_PERF_CUBLASLT) && defined(KOKKOS_ENABLE_CUDA)
   facts.emplace_back("cublaslt", cublaslt_version());

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,15 @@ struct Sampler {
   bool replayed = false;  ///< the launches of a sample are one graph, which the device runs without the host
 };
 
+/// What surrounds a launch.
+struct Conditions {
+  bool alone = true;        ///< no other library's threads take part
+  bool reads_only = false;  ///< or nearly so
+};
+
+/// Emptied caches are left full of what must still be written to memory, as they are by most launches before another,
+/// and by this one for the next. For a launch that only reads they are left full of what has been read: it would pay
+/// for what it has not written.
 template <class Exec>
 class Stopwatch {
  public:
@@ -48,10 +58,9 @@ class Stopwatch {
     return timer.seconds();
   }
 
-  /// `alone`: no other library's threads take part.
-  Sampler sampler(Launch const& launch, int calls, bool alone) {
-    return {[this, launch, calls, alone] {
-      flush(alone);
+  Sampler sampler(Launch const& launch, int calls, Conditions const& conditions) {
+    return {[this, launch, calls, conditions] {
+      flush(conditions);
       Kokkos::Timer const timer;
       for (int i = 0; i < calls; ++i) launch();
       exec_.fence("tessera::perf::sample");
@@ -62,15 +71,17 @@ class Stopwatch {
  private:
   /// Writes more memory than the caches hold. Thread pools spin for some milliseconds after their last work and would
   /// take the cores from the next library: give them time to go to sleep.
-  void flush(bool alone) {
+  void flush(Conditions const& conditions) {
     auto const begin = std::chrono::steady_clock::now();
     std::memset(flushed_.data(), ++pattern_, flushed_.size());
-    if (!alone) std::this_thread::sleep_until(begin + std::chrono::milliseconds(40));
+    if (conditions.reads_only) read_ = std::accumulate(flushed_.begin(), flushed_.end(), 0u);
+    if (!conditions.alone) std::this_thread::sleep_until(begin + std::chrono::milliseconds(40));
   }
 
   Exec exec_;
   std::vector<unsigned char> flushed_;
   unsigned char pattern_ = 0;
+  unsigned volatile read_ = 0;
 };
 
 /// Times what a call costs the host: launches are queued on an instance that has nothing to do, and what the device
@@ -92,7 +103,7 @@ class HostStopwatch {
     return timer.seconds();
   }
 
-  Sampler sampler(Launch const& launch, int calls, bool) {
+  Sampler sampler(Launch const& launch, int calls, Conditions const&) {
     return {[this, launch, calls] {
       exec_.fence("tessera::perf::idle");
       Kokkos::Timer const timer;

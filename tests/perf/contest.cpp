@@ -21,7 +21,7 @@ struct Bench {
     return seconds < 1 ? 10 : 1;
   }
   double warm_up(Launch const& launch) { return sample(launch, 1); }
-  Sampler sampler(Launch const& launch, int calls, bool) {
+  Sampler sampler(Launch const& launch, int calls, Conditions const&) {
     return {[this, launch, calls] {
               sampled.push_back(calls);
               return sample(launch, calls);
@@ -108,7 +108,7 @@ TEST_CASE("perf: the host's part of a call is not what the device does then") {
   Kokkos::DefaultHostExecutionSpace const exec;
   HostStopwatch<Kokkos::DefaultHostExecutionSpace> stopwatch(exec);
   int launched = 0;
-  Sampler const sampler = stopwatch.sampler([&] { ++launched; }, stopwatch.calls(1, false), true);
+  Sampler const sampler = stopwatch.sampler([&] { ++launched; }, stopwatch.calls(1, false), {});
   CHECK(sampler.seconds() >= 0);
   CHECK(launched == stopwatch.calls(1, false));
   CHECK_FALSE(sampler.replayed);

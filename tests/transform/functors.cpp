@@ -249,6 +249,28 @@ TEST_CASE_TEMPLATE_DEFINE("ready functors at NaN, infinities and far tails", Exe
 }
 TEST_CASE_TEMPLATE_APPLY(functors_special, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("exponential and logarithm where numbers end", Exec, functors_ends) {
+  using Values = std::vector<float>;
+  float const inf = std::numeric_limits<float>::infinity();
+  auto const at = [](Which which, Values const& x) { return evaluate<Exec>(which, x, Values(x.size(), 1.f)); };
+  Values const x{-103.f, -95.f, -87.4f, -87.f, 88.f, 88.72f};
+  Values const e = at(exp_, x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double const want = std::exp(static_cast<double>(x[i]));
+    CHECK(std::abs(e[i] - want) <= 4 * 0x1p-23 * want + 0x1p-149);
+  }
+  CHECK(at(exp_, {-104.5f, 88.73f, 1e30f, -1e30f}) == Values{0, inf, inf, 0});
+  Values const y{1e-45f, 3e-40f, 1.17549435e-38f, 0.99999994f, 1.f, 1.0000001f, 3.4e38f};
+  Values const l = at(log_, y);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    double const want = std::log(static_cast<double>(y[i]));
+    CHECK(std::abs(l[i] - want) <= 4 * 0x1p-23 * std::abs(want));
+  }
+  CHECK(at(log_, {inf, 0.f, -0.f}) == Values{inf, -inf, -inf});
+  CHECK(std::isnan(at(log_, {-1e-45f})[0]));
+}
+TEST_CASE_TEMPLATE_APPLY(functors_ends, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("cast, quantize and compose", Exec, functors_precision) {
   std::vector<float> const x = uniform<float>(501, 5, -300, 300), y = uniform<float>(501, 6, -3, 3);
   std::vector<float> const cast = evaluate<Exec>(cast_, x, y), quantized = evaluate<Exec>(quantize_, x, y);

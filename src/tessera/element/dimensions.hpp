@@ -172,7 +172,15 @@ struct PackPlaces {
   /// Every pack is full and found in two loops.
   KOKKOS_INLINE_FUNCTION bool even() const { return head == 0 && tail == Width && rank <= 2; }
 
-  /// The place of a pack where all are `even`.
+  /// The place of a pack where all are `even` and there is one loop.
+  KOKKOS_FORCEINLINE_FUNCTION Place place_on_line(int pack) const {
+    Place at;
+    for (int o = 0; o < Operands; ++o) at.offset[o] = std::int64_t{pack} * step[o][0];
+    at.low = 0;
+    at.high = Width;
+    return at;
+  }
+  /// The same in one loop or two.
   KOKKOS_FORCEINLINE_FUNCTION Place even_place(int pack) const {
     Place at;
     int const row = pack / count[0], column = pack - row * static_cast<int>(count[0]);

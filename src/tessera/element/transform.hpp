@@ -17,6 +17,7 @@
 #include <tessera/element/strip.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/launch.hpp>
+#include <tessera/narrow_functors.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/streaming.hpp>
 
@@ -65,11 +66,21 @@ struct PackTransform {
   Operands elements;
   Places places;
   unsigned vector;  // bit i: input i has packs at aligned addresses
-  bool simple;      // a load for every pack, of all its elements or of one that is repeated, and a store
+  // The packs' order by what each asks for: instructions are what a transform of 16-bit numbers has too many of.
+  enum class Order {
+    line,  // one loop, a load from every input and a store
+    rows,  // the same in two loops
+    even,  // an input may be one element, repeated
+    any    // packs that are not full, elements that are no neighbours, more loops
+  };
+  Order order;
 
   PackTransform(Operands const& operands, Places const& p, unsigned vector_inputs)
-      : elements(operands), places(p), vector(vector_inputs), simple(p.even()) {
-    for (int i = 0; i < Operands::inputs; ++i) simple = simple && ((vector >> i & 1) != 0 || p.element[i + 1] == 0);
+      : elements(operands), places(p), vector(vector_inputs) {
+    bool const loads = vector == (1u << Operands::inputs) - 1;
+    bool even = p.even();
+    for (int i = 0; i < Operands::inputs; ++i) even = even && ((vector >> i & 1) != 0 || p.element[i + 1] == 0);
+    order = !even ? Order::any : !loads ? Order::even : p.rank > 1 ? Order::rows : Order::line;
   }
 
   std::int64_t teams() const {
@@ -91,9 +102,15 @@ struct PackTransform {
     // Behind the last pack that one again, not to be stored.
     auto const inside = [&](int u) { return places.packs - first > u * threads; };
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : places.packs - 1; };
-    if (simple) {
+    if (order == Order::line) {
+      unroll<in_flight>([&](auto u) { place[u] = places.place_on_line(pack(u)); });
+      unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
+    } else if (order == Order::rows) {
       unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
       unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
+    } else if (order == Order::even) {
+      unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
+      unroll<in_flight>([&](auto u) { (load_or_repeat<I>(leaf<I>(stage).bits[u], place[u]), ...); });
     } else {
       unroll<in_flight>([&](auto u) { place[u] = places.place(pack(u)); });
       unroll<in_flight>([&](auto u) { (gather<I>(leaf<I>(stage).bits[u], place[u]), ...); });
@@ -102,7 +119,7 @@ struct PackTransform {
       Pack<To, Width> const result = evaluate(place[u], widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
       if (!inside(u)) return;
       To* const to = reinterpret_cast<To*>(reinterpret_cast<char*>(elements.out) + place[u].offset[0]);
-      if (simple)
+      if (order != Order::any)
         store_pack(to, result);
       else
         store_part(to, result, places.place(pack(u)));
@@ -120,8 +137,12 @@ struct PackTransform {
   }
   template <std::size_t I, class T>
   KOKKOS_FORCEINLINE_FUNCTION void load(PackBits<T, Width>& to, Place const& at) const {
+    to = *reinterpret_cast<PackBits<T, Width> const*>(address<I>(at));
+  }
+  template <std::size_t I, class T>
+  KOKKOS_FORCEINLINE_FUNCTION void load_or_repeat(PackBits<T, Width>& to, Place const& at) const {
     if ((vector >> I & 1) != 0)
-      to = *reinterpret_cast<PackBits<T, Width> const*>(address<I>(at));
+      load<I>(to, at);
     else
       to = repeated(*reinterpret_cast<T const*>(address<I>(at)));
   }
@@ -430,8 +451,7 @@ void transform(Exec const& exec, Array<To, Rank> const& out, F const& f) {
 }
 
 template <class Exec, class F, class To, int Rank, class... From, int... Ranks>
-requires(sizeof...(From) > 0) void transform(Exec const& exec, Array<To, Rank> const& out, F const& f,
-                                             Array<From, Ranks> const&... in) {
+void transform_inputs(Exec const& exec, Array<To, Rank> const& out, F const& f, Array<From, Ranks> const&... in) {
   static constexpr char const* op = "tessera::transform";
   using Operands = Elements<F, To, std::remove_cv_t<From>...>;
   check_data(op, "out", out);
@@ -467,6 +487,12 @@ requires(sizeof...(From) > 0) void transform(Exec const& exec, Array<To, Rank> c
     }
   }
   (std::index_sequence_for<From...>{});
+}
+
+template <class Exec, class F, class To, int Rank, class... From, int... Ranks>
+requires(sizeof...(From) > 0) void transform(Exec const& exec, Array<To, Rank> const& out, F const& f,
+                                             Array<From, Ranks> const&... in) {
+  transform_inputs(exec, out, for_results<Real<To, std::remove_cv_t<From>...>, To>(f), in...);
 }
 
 }  // namespace tessera::detail

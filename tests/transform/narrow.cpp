@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/derivatives.hpp>
+#include <tessera/functors.hpp>
+#include <tessera/limits.hpp>
+#include <tessera/narrow_functors.hpp>
+#include <tessera/transform.hpp>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <type_traits>
+
+#include "support/support.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+/// All numbers of 16 bits.
+template <class T>
+std::vector<T> all_numbers() {
+  std::vector<T> all;
+  for (int bits = 0; bits < 65536; ++bits) all.push_back(T::from_bits(static_cast<std::uint16_t>(bits)));
+  return all;
+}
+
+/// Half of the distance of numbers of T near x: what rounding to T may change.
+template <class T>
+double half_a_unit(double x) {
+  constexpr bool bf16 = std::is_same_v<T, bf16_t>;
+  int const exponent = std::max(std::ilogb(x), bf16 ? -126 : -14);
+  return std::ldexp(1.0, exponent - (bf16 ? 8 : 11));
+}
+
+/// f of every number of T, in T, against fp64: within 2^-14 of the result beside the rounding to T, within `absolute`
+/// where that is more, and what is infinite or NaN is so.
+template <class Exec, class T, class F>
+void check_narrow(F const& f, std::function<double(double)> const& reference, double absolute = 0x1p-119) {
+  std::vector<T> const x = all_numbers<T>();
+  ViewOf<Exec, T*> const in("in", x.size()), out("out", x.size());
+  fill(in, x);
+  transform(Exec{}, out, f, in);
+  std::vector<T> const got = values(out);
+  double worst = 0;
+  float worst_at = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double const at = to_double(x[i]), want = reference(at), result = to_double(got[i]);
+    if (std::isnan(want)) {
+      CHECK(std::isnan(result));
+      continue;
+    }
+    double const largest = limits<T>::max;
+    if (std::abs(want) > largest) {
+      CHECK(std::abs(result) >= largest);
+      CHECK(std::signbit(result) == std::signbit(want));
+      continue;
+    }
+    double const bound = 0x1p-14 * std::abs(want) + absolute + (want == 0 ? 0 : half_a_unit<T>(want * (1 + 0x1p-14)));
+    if (!(std::abs(result - want) / bound <= worst)) {
+      worst = std::abs(result - want) / bound;
+      worst_at = static_cast<float>(at);
+    }
+  }
+  INFO("largest error / bound " << worst << " at " << worst_at);
+  CHECK(worst <= 1);
+}
+
+double logistic(double x) { return 1 / (1 + std::exp(-x)); }
+/// s vanishes faster than x grows
+double times(double x, double s) { return s == 0 ? 0 : x * s; }
+
+template <class Exec, class T>
+void check_all() {
+  check_narrow<Exec, T>(fn::tanh{}, [](double x) { return std::tanh(x); });
+  check_narrow<Exec, T>(fn::elu{0.5}, [](double x) { return x > 0 ? x : 0.5 * std::expm1(x); });
+  check_narrow<Exec, T>(fn::sigmoid{}, logistic);
+  check_narrow<Exec, T>(fn::silu{}, [](double x) { return times(x, logistic(x)); });
+  check_narrow<Exec, T>(fn::gelu{}, [](double x) { return times(x, 0.5 * std::erfc(-x / std::sqrt(2.0))); });
+  check_narrow<Exec, T>(fn::gelu_tanh{}, [](double x) {
+    return times(x, logistic(2 * std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+  });
+  check_narrow<Exec, T>(fn::softplus{}, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); });
+  check_narrow<Exec, T>(
+      fn::sin{}, [](double x) { return std::sin(x); }, 0x1p-34);
+  check_narrow<Exec, T>(
+      fn::cos{}, [](double x) { return std::cos(x); }, 0x1p-34);
+}
+
+/// gradient(f) at every number of bf16 that is not NaN, of what arrives as 1 and where f has two inputs a second one
+/// of 1.
+template <class Exec, class F>
+void check_slope(F const& f, std::function<double(double)> const& reference, double absolute) {
+  std::vector<bf16_t> const x = all_numbers<bf16_t>();
+  ViewOf<Exec, bf16_t*> const in("in", x.size()), ones("ones", x.size()), out("out", x.size());
+  fill(in, x);
+  fill(ones, std::vector<bf16_t>(x.size(), bf16_t(1)));
+  if constexpr (std::is_same_v<F, fn::swiglu>)
+    transform(Exec{}, out, gradient(f), ones, in, ones);
+  else
+    transform(Exec{}, out, gradient(f), ones, in);
+  std::vector<bf16_t> const got = values(out);
+  double worst = 0;
+  float worst_at = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double const at = to_double(x[i]), result = to_double(got[i]);
+    if (std::isnan(at)) {
+      CHECK(std::isnan(result));
+      continue;
+    }
+    double const want = reference(at);
+    double const bound =
+        0x1p-13 * std::abs(want) + absolute + 0x1p-119 + (want == 0 ? 0 : half_a_unit<bf16_t>(want * (1 + 0x1p-13)));
+    if (!(std::abs(result - want) / bound <= worst)) {
+      worst = std::abs(result - want) / bound;
+      worst_at = static_cast<float>(at);
+    }
+  }
+  INFO("largest error / bound " << worst << " at " << worst_at);
+  CHECK(worst <= 1);
+}
+
+template <class F>
+using NarrowOf = decltype(for_narrow(std::declval<F>()));
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("functors of narrow results, of every number of 16 bits", Exec, narrow_id) {
+  SUBCASE("bf16") { check_all<Exec, bf16_t>(); }
+  SUBCASE("fp16") { check_all<Exec, fp16_t>(); }
+}
+TEST_CASE_TEMPLATE_APPLY(narrow_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("swiglu of narrow results", Exec, swiglu_id) {
+  std::vector<bf16_t> const gate = all_numbers<bf16_t>();
+  std::vector<float> const up = uniform<float>(gate.size(), 5, -2, 2);
+  ViewOf<Exec, bf16_t*> const x("gate", gate.size()), out("out", gate.size());
+  ViewOf<Exec, float*> const y("up", gate.size());
+  fill(x, gate);
+  fill(y, up);
+  transform(Exec{}, out, fn::swiglu{}, x, y);
+  std::vector<bf16_t> const got = values(out);
+  double worst = 0;
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    double const at = to_double(gate[i]);
+    if (!std::isfinite(at) || at > 1e38) continue;
+    double const want = times(at, logistic(at)) * up[i];
+    double const bound =
+        0x1p-13 * std::abs(want) + 0x1p-118 + (want == 0 ? 0 : half_a_unit<bf16_t>(want * (1 + 0x1p-13)));
+    worst = std::max(worst, std::abs(to_double(got[i]) - want) / bound);
+  }
+  CHECK(worst <= 1);
+}
+TEST_CASE_TEMPLATE_APPLY(swiglu_id, Spaces);
+
+TEST_CASE("a chain replaces the last stages that decide about accuracy") {
+  using Gelu = fn::gelu;
+  using Narrow = fn::narrow::gelu;
+  // Also where what follows passes its accuracy on.
+  CHECK(std::is_same_v<NarrowOf<decltype(compose(fn::add{}, Gelu{}))>, decltype(compose(fn::add{}, Narrow{}))>);
+  CHECK(std::is_same_v<NarrowOf<decltype(compose(Gelu{}, fn::scale{2}, fn::clamp{}))>,
+                       decltype(compose(Narrow{}, fn::scale{2}, fn::clamp{}))>);
+  // A sine's errors are those of its argument, not relative ones.
+  CHECK(std::is_same_v<NarrowOf<decltype(compose(Gelu{}, fn::scale{2}, fn::sin{}))>,
+                       decltype(compose(Gelu{}, fn::scale{2}, fn::narrow::sin{}))>);
+  CHECK(std::is_same_v<NarrowOf<fn::exp>, fn::exp>);
+}
+
+TEST_CASE("only narrow results of fp32 are computed in fewer steps") {
+  fn::gelu const f;
+  CHECK(std::is_same_v<decltype(detail::for_results<float, bf16_t>(f)), fn::narrow::gelu>);
+  CHECK(std::is_same_v<decltype(detail::for_results<float, e4m3_t>(f)), fn::narrow::gelu>);
+  CHECK(std::is_same_v<decltype(detail::for_results<float, float>(f)), fn::gelu>);
+  CHECK(std::is_same_v<decltype(detail::for_results<double, bf16_t>(f)), fn::gelu>);
+}
+
+TEST_CASE_TEMPLATE_DEFINE("derivatives of narrow results, of every number of bf16", Exec, slopes_id) {
+  double const pi = 3.14159265358979323846;
+  auto const silu_slope = [](double x) { return logistic(x) + times(x, logistic(x) * logistic(-x)); };
+  // The larger of the terms of a sum is 1 at most, or vanishes as the sum does.
+  auto const check = [](auto const& f, std::function<double(double)> const& reference, double absolute = 0) {
+    check_slope<Exec>(f, reference, absolute);
+  };
+  check(fn::tanh{}, [](double x) { return 4 * logistic(2 * x) * logistic(-2 * x); });
+  check(fn::sigmoid{}, [](double x) { return logistic(x) * logistic(-x); });
+  check(fn::elu{0.5}, [](double x) { return x > 0 ? 1 : 0.5 * std::exp(x); });
+  check(fn::softplus{}, logistic);
+  check(fn::silu{}, silu_slope, 0x1p-13);
+  check(
+      fn::gelu{},
+      [&](double x) {
+        return 0.5 * std::erfc(-x / std::sqrt(2.0)) + times(x, std::exp(-x * x / 2) / std::sqrt(2 * pi));
+      },
+      0x1p-13);
+  check(
+      fn::gelu_tanh{},
+      [&](double x) {
+        double const c = 2 * std::sqrt(2 / pi), twice = c * (x + 0.044715 * x * x * x);
+        return logistic(twice) + times(x * c * (1 + 3 * 0.044715 * x * x), logistic(twice) * logistic(-twice));
+      },
+      0x1p-13);
+  check(fn::swiglu{}, silu_slope, 0x1p-13);
+}
+TEST_CASE_TEMPLATE_APPLY(slopes_id, Spaces);
