@@ -90,7 +90,8 @@ struct Formula {
   bool unfused;  // also measured step by step
 };
 constexpr Formula formulas[] = {{"sin2_cos2", 1, true},     {"gelu_bias", 1, true}, {"elu", 1, false},
-                                {"gelu_sin_cos", 1, false}, {"add", 2, false},      {"swiglu", 2, false}};
+                                {"gelu_sin_cos", 1, false}, {"add", 2, false},      {"swiglu", 2, false},
+                                {"gelu_gradient", 2, false}};
 
 template <class Exec, class T>
 std::vector<Implementation> implementations(Session<Exec>& session, Formula const& formula, Extents const& shape,
