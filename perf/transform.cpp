@@ -189,7 +189,8 @@ Case reduce_case(Session<Exec>& session, std::string const& variant, Extents con
 struct Transform {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
-    auto const sizes = session.sizes({"1024x4096"}, {"16384x4096", "65536x8192", "262144x64", "512x131072"});
+    auto const sizes =
+        session.sizes({"1024x4096"}, {"1024x1024", "16384x4096", "65536x8192", "262144x64", "512x131072"});
     for (std::string const& type : session.types({"fp32", "bf16"}, {"fp32", "bf16"}))
       with_type<float, bf16_t>(type, [&]<class T>() {
         for (Extents const& shape : parse_extents(sizes, 2)) {

@@ -268,15 +268,72 @@ struct ReduceAcross {
   }
 };
 
-/// Both directions by the lanes of a team. A lane has the loads of several packs under way and adds them to its
-/// accumulators in pairs, which halves the chains of additions.
+/// What a lane accumulates: an element of each place in its packs, which are added in pairs: chains of half as many
+/// additions.
+template <class Exec, class In, template <class> class Step, class A>
+struct LaneAccumulators {
+  static constexpr int width = reduce_width<Exec, In>;
+  using Bits = PackBits<In, width>;
+
+  A value[width];  // (width)
+
+  KOKKOS_FORCEINLINE_FUNCTION LaneAccumulators() {
+    unroll<width>([&](auto j) { value[j] = Step<A>::identity; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static Bits load(In const* from) { return *reinterpret_cast<Bits const*>(from); }
+
+  /// Element j of every pack that exists to value[j].
+  template <int N, class Exists>
+  KOKKOS_FORCEINLINE_FUNCTION void take(Bits const (&bits)[N], Exists const& exists) {
+    unroll<N / 2>([&](auto half) {
+      constexpr int u = 2 * decltype(half)::value;
+      auto const x = widen_pack<float>(bits[u].pack()), y = widen_pack<float>(bits[u + 1].pack());
+      unroll<width>([&](auto j) {
+        A const a = exists(u) ? static_cast<A>(x[j]) : Step<A>::identity;
+        A const b = exists(u + 1) ? static_cast<A>(y[j]) : Step<A>::identity;
+        value[j] = Step<A>::combine(value[j], Step<A>::take(Step<A>::first(a), b));
+      });
+    });
+    if constexpr (N == 1) {
+      auto const x = widen_pack<float>(bits[0].pack());
+      unroll<width>([&](auto j) { value[j] = Step<A>::take(value[j], static_cast<A>(x[j])); });
+    }
+  }
+
+  /// All of a lane, then those of the `lanes` of an output into its first: within warps, then over their number.
+  KOKKOS_FORCEINLINE_FUNCTION A join(TeamMember<Exec> const& team, int thread, int lanes, A* room) {
+    fold_halves<width / 2>();
+    A mine = value[0];
+    constexpr int warp = Machine<Exec>::lanes;
+    for (int distance = (lanes < warp ? lanes : warp) / 2; distance > 0; distance /= 2)
+      mine = Step<A>::combine(mine, exchange<Exec>(team, thread, mine, distance, room));
+    if (lanes <= warp) return mine;
+    if (thread % warp == 0) room[thread / warp] = mine;
+    team.team_barrier();
+    for (int w = 1; w < lanes / warp; ++w)
+      if (thread % lanes == 0) mine = Step<A>::combine(mine, room[thread / warp + w]);
+    return mine;
+  }
+
+ private:
+  template <int Half>
+  KOKKOS_FORCEINLINE_FUNCTION void fold_halves() {
+    if constexpr (Half > 0) {
+      unroll<Half>([&](auto j) { value[j] = Step<A>::combine(value[j], value[j + Half]); });
+      fold_halves<Half / 2>();
+    }
+  }
+};
+
+/// Both directions by the lanes of a team. A lane has the loads of several packs under way.
 template <class Exec, class In, template <class> class Step, class A>
 class LanesReduce {
   using Data = ReduceData<Exec, In, A>;
   static constexpr int width = Data::width;
   static constexpr int threads = ReduceShape::threads;
   static constexpr int in_flight = width <= 8 ? 8 : 4;
-  using Bits = PackBits<In, width>;
+  using Lane = LaneAccumulators<Exec, In, Step, A>;
+  using Bits = typename Lane::Bits;
 
  public:
   KOKKOS_FORCEINLINE_FUNCTION LanesReduce(Data const& d, TeamMember<Exec> const& t)
@@ -284,7 +341,6 @@ class LanesReduce {
     int const before = team.league_rank() / shape.by_groups;
     part = before;
     group = team.league_rank() - before * static_cast<int>(shape.groups);
-    unroll<width>([&](auto j) { value[j] = Step<A>::identity; });
   }
   KOKKOS_FORCEINLINE_FUNCTION void run() {
     if (data.is_along)
@@ -311,7 +367,7 @@ class LanesReduce {
         return from + at.offset[0];
       });
     }
-    A const result = join(fold(), data.shared(team));
+    A const result = own.join(team, thread, shape.lanes, data.shared(team));
     if (mine && lane == 0) data.out.store(to, result);
   }
 
@@ -328,16 +384,16 @@ class LanesReduce {
                });
     }
     A* const room = data.shared(team);
-    unroll<width>([&](auto j) { room[thread + j * Data::across_pitch] = value[j]; });
+    unroll<width>([&](auto j) { room[thread + j * Data::across_pitch] = own.value[j]; });
     team.team_barrier();
     for (int column = thread; column < shape.outputs * width; column += threads) {
-      int const own = column / width, j = column % width;
-      if (first + own >= data.across.packs) return;
-      auto const place = data.across.place(first + own);
+      int const pack_of_team = column / width, j = column % width;
+      if (first + pack_of_team >= data.across.packs) return;
+      auto const place = data.across.place(first + pack_of_team);
       if (j >= place.high) continue;
-      A all = room[own + j * Data::across_pitch];
+      A all = room[pack_of_team + j * Data::across_pitch];
       for (int l = 1; l < shape.lanes; ++l)
-        all = Step<A>::combine(all, room[own + l * shape.outputs + j * Data::across_pitch]);
+        all = Step<A>::combine(all, room[pack_of_team + l * shape.outputs + j * Data::across_pitch]);
       data.out.store(place.offset[1] + j * data.across.stride[1][0] + part * shape.output_of_parts, all);
     }
   }
@@ -357,16 +413,16 @@ class LanesReduce {
     In const* at = from + (begin + lane) * by;
     for (; i + batch - next < vectors; i += batch, at += batch * by) {
       Bits bits[in_flight];
-      unroll<in_flight>([&](auto u) { bits[u] = load(at + u * (next * by)); });
-      take(bits, [](int) { return true; });
+      unroll<in_flight>([&](auto u) { bits[u] = Lane::load(at + u * (next * by)); });
+      own.take(bits, [](int) { return true; });
     }
     if (i < end && vectors == end) {
       Bits bits[in_flight];
       unroll<in_flight>([&](auto u) {
         bits[u] = Bits{};
-        if (i + u * next < end) bits[u] = load(at + u * (next * by));
+        if (i + u * next < end) bits[u] = Lane::load(at + u * (next * by));
       });
-      take(bits, [&](int u) { return i + u * next < end; });
+      own.take(bits, [&](int u) { return i + u * next < end; });
       i += batch;
     }
     TESSERA_ROLLED
@@ -387,47 +443,7 @@ class LanesReduce {
         if (j < count) both[j] = Step<A>::take(both[j], static_cast<A>(from[j * step]));
       });
     }
-    unroll<width>([&](auto j) { value[j] = Step<A>::combine(value[j], both[j]); });
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION static Bits load(In const* from) { return *reinterpret_cast<Bits const*>(from); }
-
-  /// Adds element j of every pack that exists to value[j], in pairs.
-  template <class Exists>
-  KOKKOS_FORCEINLINE_FUNCTION void take(Bits const (&bits)[in_flight], Exists const& exists) {
-    unroll<in_flight / 2>([&](auto half) {
-      constexpr int u = 2 * decltype(half)::value;
-      auto const x = widen_pack<float>(bits[u].pack()), y = widen_pack<float>(bits[u + 1].pack());
-      unroll<width>([&](auto j) {
-        A const a = exists(u) ? static_cast<A>(x[j]) : Step<A>::identity;
-        A const b = exists(u + 1) ? static_cast<A>(y[j]) : Step<A>::identity;
-        value[j] = Step<A>::combine(value[j], Step<A>::take(Step<A>::first(a), b));
-      });
-    });
-  }
-  template <int Half>
-  KOKKOS_FORCEINLINE_FUNCTION void fold_halves() {
-    if constexpr (Half > 0) {
-      unroll<Half>([&](auto j) { value[j] = Step<A>::combine(value[j], value[j + Half]); });
-      fold_halves<Half / 2>();
-    }
-  }
-  KOKKOS_FORCEINLINE_FUNCTION A fold() {
-    fold_halves<width / 2>();
-    return value[0];
-  }
-
-  /// The lanes of an output into its first: within warps, then over their number.
-  KOKKOS_FORCEINLINE_FUNCTION A join(A mine, A* room) const {
-    constexpr int warp = Machine<Exec>::lanes;
-    for (int distance = (shape.lanes < warp ? shape.lanes : warp) / 2; distance > 0; distance /= 2)
-      mine = Step<A>::combine(mine, exchange<Exec>(team, thread, mine, distance, room));
-    if (shape.lanes <= warp) return mine;
-    if (thread % warp == 0) room[thread / warp] = mine;
-    team.team_barrier();
-    for (int w = 1; w < shape.lanes / warp; ++w)
-      if (thread % shape.lanes == 0) mine = Step<A>::combine(mine, room[thread / warp + w]);
-    return mine;
+    unroll<width>([&](auto j) { own.value[j] = Step<A>::combine(own.value[j], both[j]); });
   }
 
   Data const& data;
@@ -435,8 +451,32 @@ class LanesReduce {
   TeamMember<Exec> const& team;
   int thread, group;
   std::int64_t part;
-  A value[width];  // (width)
+  Lane own;
 };
+
+/// Calls f.template operator()<Step>() for the step of that kind, among those that are ever taken: fp32 never adds
+/// squares, and fp64 compares only what is fp64 or an integer. See Reduction's accumulation types.
+template <class In, class A, class F>
+KOKKOS_FORCEINLINE_FUNCTION void with_step(StepKind step, F const& f) {
+  constexpr bool compares =
+      std::is_same_v<A, float> || std::is_same_v<In, double> || std::integral<In> || std::is_same_v<In, std::byte>;
+  switch (step) {
+    case StepKind::sum:
+      return f.template operator()<Sum>();
+    case StepKind::largest:
+      if constexpr (compares) f.template operator()<Largest>();
+      return;
+    case StepKind::largest_magnitude:
+      if constexpr (compares) f.template operator()<LargestMagnitude>();
+      return;
+    case StepKind::largest_negative:
+      if constexpr (compares) f.template operator()<LargestNegative>();
+      return;
+    case StepKind::sum_of_squares:
+      if constexpr (std::is_same_v<A, double>) f.template operator()<SumOfSquares>();
+      return;
+  }
+}
 
 template <class Exec, class In, class A>
 struct ReduceKernel {
@@ -447,36 +487,71 @@ struct ReduceKernel {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     if constexpr (starts_early) wait_for_kernels_before<Exec>();
-    // fp32 never adds squares, and fp64 compares only what is fp64 or an integer: see Reduction's accumulation types.
-    constexpr bool compares =
-        std::is_same_v<A, float> || std::is_same_v<In, double> || std::integral<In> || std::is_same_v<In, std::byte>;
-    switch (step) {
-      case StepKind::sum:
-        return run<Sum>(team);
-      case StepKind::largest:
-        if constexpr (compares) run<Largest>(team);
-        return;
-      case StepKind::largest_magnitude:
-        if constexpr (compares) run<LargestMagnitude>(team);
-        return;
-      case StepKind::largest_negative:
-        if constexpr (compares) run<LargestNegative>(team);
-        return;
-      case StepKind::sum_of_squares:
-        if constexpr (std::is_same_v<A, double>) run<SumOfSquares>(team);
-        return;
-    }
+    with_step<In, A>(step, [&]<template <class> class Step>() {
+      if constexpr (Machine<Exec>::lanes > 1)
+        LanesReduce<Exec, In, Step, A>(data, team).run();
+      else if (data.is_along)
+        ReduceAlong<Exec, In, Step, A>{data}.run(team);
+      else
+        ReduceAcross<Exec, In, Step, A>{data}.run(team);
+    });
+  }
+};
+
+/// Rows of whole packs, one of which begins as far behind the other as any: what is left of the above where that is
+/// all, in a tenth of the instructions, since a row's lanes have two packs each or a few more, and a team little else
+/// to do.
+template <class Exec, class In, class A>
+struct ReduceRowsKernel {
+  static constexpr int threads = 256, width = reduce_width<Exec, In>;
+  static constexpr bool starts_early = true;
+
+  In const* in;
+  ReduceOutput out;
+  std::int64_t stride, out_stride, out_of_parts;  // elements between outputs, and between the results of their parts
+  int rows, log_lanes;                            // parts of all outputs; the threads that share one, a power of two
+  int packs, part_packs;                          // of an output, and of a part
+  Divisor parts;                                  // of an output
+  StepKind step;
+
+  std::int64_t teams() const { return ((std::int64_t{rows} << log_lanes) + threads - 1) / threads; }
+  static constexpr std::size_t scratch_bytes = threads / Machine<Exec>::lanes * sizeof(A);
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    with_step<In, A>(step, [&]<template <class> class Step>() { run<Step>(team); });
   }
 
  private:
   template <template <class> class Step>
-  KOKKOS_INLINE_FUNCTION void run(TeamMember<Exec> const& team) const {
-    if constexpr (Machine<Exec>::lanes > 1)
-      LanesReduce<Exec, In, Step, A>(data, team).run();
-    else if (data.is_along)
-      ReduceAlong<Exec, In, Step, A>{data}.run(team);
-    else
-      ReduceAcross<Exec, In, Step, A>{data}.run(team);
+  KOKKOS_FORCEINLINE_FUNCTION void run(TeamMember<Exec> const& team) const {
+    int const lanes = 1 << log_lanes, thread = thread_of<Exec>(team), lane = thread & (lanes - 1);
+    int const row = static_cast<int>((std::int64_t{team.league_rank()} * threads + thread) >> log_lanes);
+    int const output = row / parts, part = row - output * static_cast<int>(parts), first = part * part_packs;
+    LaneAccumulators<Exec, In, Step, A> own;
+    if (row < rows) {
+      int const left = packs - first, count = left < part_packs ? left : part_packs;
+      In const* from = in + output * stride + (std::int64_t{first} + lane) * width;
+      int i = lane;
+      if constexpr (width <= 8)
+        while (i + 7 * lanes < count) batch<8>(own, from, i, lanes);
+      while (i + 3 * lanes < count) batch<4>(own, from, i, lanes);
+      if (i + lanes < count) batch<2>(own, from, i, lanes);
+      if (i < count) batch<1>(own, from, i, lanes);
+    }
+    A const result =
+        own.join(team, thread, lanes, static_cast<A*>(team.team_scratch(0).get_shmem(std::size_t{scratch_bytes})));
+    if (row < rows && lane == 0) out.store(output * out_stride + part * out_of_parts, result);
+  }
+
+  /// The next N packs of a lane, all on their way before the first is used.
+  template <int N, class Lane>
+  KOKKOS_FORCEINLINE_FUNCTION static void batch(Lane& own, In const*& from, int& i, int lanes) {
+    typename Lane::Bits bits[N];
+    unroll<N>([&](auto u) { bits[u] = Lane::load(from + std::int64_t{u * lanes} * width); });
+    own.take(bits, [](int) { return true; });
+    from += std::int64_t{N * lanes} * width;
+    i += N * lanes;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include <tessera/compiled_spaces.hpp>
 #include <tessera/element/reduce.hpp>
@@ -111,6 +112,36 @@ void start_pass(char const* label, Exec const& exec, ReducePass const& pass,
                                               kernel);
 }
 
+/// Starts ReduceRowsKernel for a pass of packs at aligned addresses along rows where it can serve it.
+template <class Exec, class In, class A>
+bool start_rows(char const* label, Exec const& exec, ReduceProblem const& problem, ReducePass const& pass,
+                StepKind step, ReduceOutput const& out) {
+  if constexpr (Machine<Exec>::lanes == 1) {
+    return false;
+  } else {
+    using Kernel = ReduceRowsKernel<Exec, In, A>;
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    std::int64_t const row = pass.reduced.extent[0], packs = row / Kernel::width;
+    std::int64_t const rows = pass.outputs * pass.shape.parts, part = std::min(pass.shape.part_steps, packs);
+    if (pass.kept.rank != 1 || pass.reduced.rank != 1 || row % Kernel::width != 0 || packs == 0) return false;
+    if (rows > most || packs > most - 8 * Kernel::threads) return false;
+    std::int64_t const lanes = std::min<std::int64_t>(power_of_two_up(divide_up(part, 2)), Kernel::threads);
+    Kernel const kernel{static_cast<In const*>(problem.in),
+                        out,
+                        pass.kept.stride[0][0],
+                        pass.kept.stride[1][0],
+                        pass.shape.output_of_parts,
+                        static_cast<int>(rows),
+                        std::countr_zero(static_cast<unsigned>(lanes)),
+                        static_cast<int>(packs),
+                        static_cast<int>(part),
+                        Divisor(pass.shape.parts),
+                        step};
+    launch<Kernel::threads, sizeof(A) == 8 ? 2 : 4>(label, exec, kernel.teams(), Kernel::scratch_bytes, kernel);
+    return true;
+  }
+}
+
 template <class Exec, class In, class A>
 void launch_pass(char const* label, Exec const& exec, ReduceProblem const& problem, ReducePass pass, StepKind step,
                  ReduceOutput const& out) {
@@ -119,6 +150,7 @@ void launch_pass(char const* label, Exec const& exec, ReduceProblem const& probl
   constexpr std::size_t alignment = pack_alignment<In, width>();
   bool const vector = pass.along ? has_aligned_packs(problem.in, alignment, width, pass.reduced, pass.kept)
                                  : has_aligned_packs(problem.in, alignment, width, pass.kept, pass.reduced);
+  if (pass.along && vector && start_rows<Exec, In, A>(label, exec, problem, pass, step, out)) return;
   ReadElements<A> read = nullptr;
   if constexpr (std::is_same_v<Element, std::byte>) {
     read = for_vector_units<read_elements<A, In>>();
@@ -248,9 +280,11 @@ auto with_type(Scalar type, F const& f) {
   TESSERA_REDUCTION_OF(EXTERN, EXEC, e4m3_t)    \
   TESSERA_REDUCTION_OF(EXTERN, EXEC, e5m2_t)
 /// The kernels of the second passes, whose input is of the accumulator's type; on a CPU those of all passes.
-#define TESSERA_REDUCE_START(EXTERN, EXEC, A)                       \
-  EXTERN template void start_pass<EXEC, ReduceElement<EXEC, A>, A>( \
-      char const*, EXEC const&, ReducePass const&, ReduceKernel<KernelSpace<EXEC>, ReduceElement<EXEC, A>, A> const&);
+#define TESSERA_REDUCE_START(EXTERN, EXEC, A)                                                                          \
+  EXTERN template void start_pass<EXEC, ReduceElement<EXEC, A>, A>(                                                    \
+      char const*, EXEC const&, ReducePass const&, ReduceKernel<KernelSpace<EXEC>, ReduceElement<EXEC, A>, A> const&); \
+  EXTERN template bool start_rows<EXEC, A, A>(char const*, EXEC const&, ReduceProblem const&, ReducePass const&,       \
+                                              StepKind, ReduceOutput const&);
 #define TESSERA_REDUCE_STARTS(EXTERN, EXEC) \
   TESSERA_REDUCE_START(EXTERN, EXEC, float) \
   TESSERA_REDUCE_START(EXTERN, EXEC, double)
