@@ -23,10 +23,12 @@ namespace tessera::detail {
 
 // ---- what is accumulated
 
-/// first(x) is what one element gives, take(value, x) what it makes of a value.
+/// first(x) is what one element gives, take(value, x) what it makes of a value, which an element `nothing` leaves
+/// alone.
 template <class T>
 struct Sum {
   static constexpr T identity = 0;
+  static constexpr T nothing = identity;
   KOKKOS_INLINE_FUNCTION static T first(T x) { return x; }
   KOKKOS_INLINE_FUNCTION static T take(T sum, T x) { return sum + x; }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return a + b; }
@@ -34,6 +36,7 @@ struct Sum {
 template <class T>
 struct Largest {
   static constexpr T identity = -std::numeric_limits<T>::infinity();
+  static constexpr T nothing = identity;
   KOKKOS_INLINE_FUNCTION static T first(T x) { return x; }
   KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return larger_or_nan(largest, x); }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return take(a, b); }
@@ -41,6 +44,7 @@ struct Largest {
 template <class T>
 struct LargestMagnitude {
   static constexpr T identity = 0;
+  static constexpr T nothing = identity;
   KOKKOS_INLINE_FUNCTION static T first(T x) { return Kokkos::abs(x); }
   KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, first(x)); }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
@@ -49,6 +53,7 @@ struct LargestMagnitude {
 template <class T>
 struct LargestNegative {
   static constexpr T identity = -std::numeric_limits<T>::infinity();
+  static constexpr T nothing = -identity;
   KOKKOS_INLINE_FUNCTION static T first(T x) { return -x; }
   KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, -x); }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
@@ -56,6 +61,7 @@ struct LargestNegative {
 template <class T>
 struct SumOfSquares {
   static constexpr T identity = 0;
+  static constexpr T nothing = identity;
   KOKKOS_INLINE_FUNCTION static T first(T x) { return x * x; }
   KOKKOS_INLINE_FUNCTION static T take(T sum, T x) { return sum + x * x; }
   KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return a + b; }
@@ -289,8 +295,8 @@ struct LaneAccumulators {
       constexpr int u = 2 * decltype(half)::value;
       auto const x = widen_pack<float>(bits[u].pack()), y = widen_pack<float>(bits[u + 1].pack());
       unroll<width>([&](auto j) {
-        A const a = exists(u) ? static_cast<A>(x[j]) : Step<A>::identity;
-        A const b = exists(u + 1) ? static_cast<A>(y[j]) : Step<A>::identity;
+        A const a = exists(u) ? static_cast<A>(x[j]) : Step<A>::nothing;
+        A const b = exists(u + 1) ? static_cast<A>(y[j]) : Step<A>::nothing;
         value[j] = Step<A>::combine(value[j], Step<A>::take(Step<A>::first(a), b));
       });
     });

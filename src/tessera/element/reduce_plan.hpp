@@ -125,7 +125,9 @@ bool start_rows(char const* label, Exec const& exec, ReduceProblem const& proble
     std::int64_t const rows = pass.outputs * pass.shape.parts, part = std::min(pass.shape.part_steps, packs);
     if (pass.kept.rank != 1 || pass.reduced.rank != 1 || row % Kernel::width != 0 || packs == 0) return false;
     if (rows > most || packs > most - 8 * Kernel::threads) return false;
-    std::int64_t const lanes = std::min<std::int64_t>(power_of_two_up(divide_up(part, 2)), Kernel::threads);
+    // Eight packs a lane, all under way at once, and accesses of 64 bytes where rows are shorter.
+    std::int64_t const lanes = std::clamp<std::int64_t>(
+        power_of_two_up(divide_up(part, 8)), std::min<std::int64_t>(power_of_two_up(part), 4), Kernel::threads);
     Kernel const kernel{static_cast<In const*>(problem.in),
                         out,
                         pass.kept.stride[0][0],
