@@ -105,8 +105,8 @@ KOKKOS_FORCEINLINE_FUNCTION float logarithm(float x) {
   p = p * m + 3.3333331174e-1f;
   float const rest = p * m * square - 2.12194440e-4f * k - 0.5f * square;
   float const result = (m + rest) + 0.693359375f * k;
-  float const finite = chosen(x > 3.4028234e38f, x, result);  // also NaN's way: its result is one
-  return chosen(x == 0.0f, -__builtin_inff(), chosen(x < 0.0f, __builtin_nanf(""), chosen(x != x, x, finite)));
+  float const of_positive = chosen(x <= 3.4028234e38f, result, x);  // infinity and NaN are their own
+  return chosen(x == 0.0f, -__builtin_inff(), chosen(x < 0.0f, __builtin_nanf(""), of_positive));
 #endif
 }
 KOKKOS_FORCEINLINE_FUNCTION double logarithm(double x) { return Kokkos::log(x); }

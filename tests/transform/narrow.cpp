@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/derivatives.hpp>
+#include <tessera/epilogue.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/limits.hpp>
 #include <tessera/narrow_functors.hpp>
@@ -121,6 +122,18 @@ void check_slope(F const& f, std::function<double(double)> const& reference, dou
   CHECK(worst <= 1);
 }
 
+/// x tanh(x)
+struct Damped {
+  template <class T>
+  KOKKOS_FUNCTION T operator()(T x) const {
+    return x * fn::tanh{}(x);
+  }
+  struct Narrow {
+    KOKKOS_FUNCTION float operator()(float x) const { return x * fn::narrow::tanh{}(x); }
+  };
+  static constexpr Narrow for_narrow() { return {}; }
+};
+
 template <class F>
 using NarrowOf = decltype(for_narrow(std::declval<F>()));
 
@@ -166,6 +179,30 @@ TEST_CASE("a chain replaces the last stages that decide about accuracy") {
                        decltype(compose(Gelu{}, fn::scale{2}, fn::narrow::sin{}))>);
   CHECK(std::is_same_v<NarrowOf<fn::exp>, fn::exp>);
 }
+
+TEST_CASE("any functor is an epilogue, and every part of a chain of them is replaced") {
+  auto const softplus = epilogue::each(fn::softplus{});
+  CHECK(softplus(1.5f, 3, 4) == fn::softplus{}(1.5f));
+  CHECK(std::is_same_v<NarrowOf<decltype(softplus)>, epilogue::Each<fn::narrow::softplus>>);
+  CHECK(std::is_same_v<NarrowOf<decltype(epilogue::chain(epilogue::Gelu{}, epilogue::Scale{2}, epilogue::Elu{}))>,
+                       decltype(epilogue::chain(epilogue::each(fn::narrow::gelu{}), epilogue::Scale{2},
+                                                epilogue::each(fn::narrow::elu{})))>);
+  CHECK(for_narrow(epilogue::Elu{0.5}).f.alpha == 0.5f);
+}
+
+TEST_CASE_TEMPLATE_DEFINE("a functor of one's own has a second text for narrow results", Exec, own_id) {
+  ViewOf<Exec, float*> const x("x", 3), wide("wide", 3);
+  ViewOf<Exec, bf16_t*> const narrow("narrow", 3);
+  fill(x, std::vector<float>{-1, 0.5, 2});
+  transform(Exec{}, wide, Damped{}, x);
+  transform(Exec{}, narrow, compose(Damped{}, fn::negate{}), x);
+  std::vector<float> const w = values(wide);
+  std::vector<bf16_t> const n = values(narrow);
+  for (std::size_t i = 0; i < w.size(); ++i)
+    CHECK(std::abs(static_cast<float>(n[i]) + w[i]) <= 0x1p-8f * std::abs(w[i]));
+  CHECK(std::is_same_v<NarrowOf<Damped>, Damped::Narrow>);
+}
+TEST_CASE_TEMPLATE_APPLY(own_id, Spaces);
 
 TEST_CASE("only narrow results of fp32 are computed in fewer steps") {
   fn::gelu const f;
