@@ -54,6 +54,7 @@ struct PackTransform {
   // packs a thread takes 4 % longer.
   static constexpr int threads = 128;
   static constexpr int in_flight = Operands::inputs > 2 || Width >= 16 ? 1 : 2;
+  static constexpr int packs_a_team = threads * in_flight;
   static constexpr int teams_at_once = std::is_same_v<Real, float> ? 10 : 1;  // 48 registers a thread
   static constexpr bool starts_early = true;
 
@@ -69,34 +70,35 @@ struct PackTransform {
   // The packs' order by what each asks for: instructions are what a transform of 16-bit numbers has too many of.
   enum class Order {
     line,  // one loop, a load from every input and a store
-    rows,  // the same in two loops
-    even,  // an input may be one element, repeated
+    rows,  // the same in two loops, each team in one row
+    even,  // teams in several rows, and an input may be one element, repeated
     any    // packs that are not full, elements that are no neighbours, more loops
   };
   Order order;
+  Divisor teams_a_row;  // rows
 
   PackTransform(Operands const& operands, Places const& p, unsigned vector_inputs)
       : elements(operands), places(p), vector(vector_inputs) {
     bool const loads = vector == (1u << Operands::inputs) - 1;
     bool even = p.even();
     for (int i = 0; i < Operands::inputs; ++i) even = even && ((vector >> i & 1) != 0 || p.element[i + 1] == 0);
-    order = !even ? Order::any : !loads ? Order::even : p.rank > 1 ? Order::rows : Order::line;
+    int const row = static_cast<int>(p.count[0]);
+    bool const whole = row % packs_a_team == 0;
+    order = !even ? Order::any : loads && p.rank == 1 ? Order::line : loads && whole ? Order::rows : Order::even;
+    if (order == Order::rows) teams_a_row = Divisor(row / packs_a_team);
   }
 
-  std::int64_t teams() const {
-    constexpr std::int64_t packs = threads * in_flight;
-    return (places.packs + packs - 1) / packs;
-  }
+  std::int64_t teams() const { return (std::int64_t{places.packs} + packs_a_team - 1) / packs_a_team; }
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    int const first = team.league_rank() * (threads * in_flight) + thread_of<Exec>(team);
     wait_for_kernels_before<Exec>();
-    run(first, std::index_sequence_for<From...>{});
+    run(team.league_rank(), thread_of<Exec>(team), std::index_sequence_for<From...>{});
   }
 
  private:
   template <std::size_t... I>
-  KOKKOS_FORCEINLINE_FUNCTION void run(int first, std::index_sequence<I...>) const {
+  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...>) const {
+    int const first = team * packs_a_team + thread;
     [[maybe_unused]] Stage stage;
     Place place[in_flight];
     // Behind the last pack that one again, not to be stored.
@@ -106,7 +108,9 @@ struct PackTransform {
       unroll<in_flight>([&](auto u) { place[u] = places.place_on_line(pack(u)); });
       unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
     } else if (order == Order::rows) {
-      unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
+      int const row = team / teams_a_row;
+      int const column = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
+      unroll<in_flight>([&](auto u) { place[u] = places.place_in_row(row, column + u * threads); });
       unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
     } else if (order == Order::even) {
       unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
