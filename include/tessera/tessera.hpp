@@ -22,6 +22,7 @@
 #include <tessera/mask_table.hpp>
 #include <tessera/model.hpp>
 #include <tessera/mx.hpp>
+#include <tessera/narrow_functors.hpp>
 #include <tessera/normalization.hpp>
 #include <tessera/normalization_backward.hpp>
 #include <tessera/philox.hpp>

@@ -10,6 +10,7 @@
 
 #include <tessera/compiled_spaces.hpp>
 #include <tessera/element/reduce.hpp>
+#include <tessera/element/reduce_rows.hpp>
 #include <tessera/vector_units.hpp>
 
 // From a ReduceProblem to launches.
