@@ -16,8 +16,8 @@
 #include <Kokkos_Core.hpp>
 #include <type_traits>
 
+#include <tessera/element/convert.hpp>
 #include <tessera/elementary.hpp>
-#include <tessera/types.hpp>
 
 namespace tessera {
 

@@ -512,14 +512,20 @@ void with_ragged_staying_shape(std::int64_t columns, F const& f) {
   if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, false, 1>{});
 }
 
+/// Rows, or as many together as a team has room for, that are worth the sums that it leaves, once every multiprocessor
+/// has a team.
+inline constexpr std::int64_t fewest_steps_a_team = 4;
+
 /// How many teams, or groups of teams that share a row, have sums to leave, at most.
 template <class Exec>
 std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns) {
   std::int64_t const lanes = staying_lanes(columns), threads = staying_threads(static_cast<int>(lanes)),
                      rows_a_team = threads / lanes, teams = staying_teams(columns);
   if (teams == 0) return 0;
-  std::int64_t const at_once = 512 / threads * Machine<Exec>::concurrency(exec) / teams;
-  return std::min((rows + rows_a_team - 1) / rows_a_team, std::max<std::int64_t>(at_once, 1));
+  std::int64_t const concurrency = Machine<Exec>::concurrency(exec), at_once = 512 / threads * concurrency / teams;
+  std::int64_t const steps = (rows + rows_a_team - 1) / rows_a_team;
+  std::int64_t const worthwhile = std::max((steps + fewest_steps_a_team - 1) / fewest_steps_a_team, concurrency);
+  return std::min({steps, worthwhile, std::max<std::int64_t>(at_once, 1)});
 }
 
 /// Starts the kernel for rows of T, with what a problem has beside its grid; returns as the next function.
