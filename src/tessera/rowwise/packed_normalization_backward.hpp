@@ -513,8 +513,8 @@ void with_ragged_staying_shape(std::int64_t columns, F const& f) {
 }
 
 /// Rows, or as many together as a team has room for, that are worth the sums that it leaves, once every multiprocessor
-/// has a team.
-inline constexpr std::int64_t fewest_steps_a_team = 4;
+/// has a team; and teams among whose numbers there is a multiple of every pack's elements, as ragged rows ask for.
+inline constexpr std::int64_t fewest_steps_a_team = 4, fewest_teams = 16;
 
 /// How many teams, or groups of teams that share a row, have sums to leave, at most.
 template <class Exec>
@@ -524,7 +524,8 @@ std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std
   if (teams == 0) return 0;
   std::int64_t const concurrency = Machine<Exec>::concurrency(exec), at_once = 512 / threads * concurrency / teams;
   std::int64_t const steps = (rows + rows_a_team - 1) / rows_a_team;
-  std::int64_t const worthwhile = std::max((steps + fewest_steps_a_team - 1) / fewest_steps_a_team, concurrency);
+  std::int64_t const worthwhile =
+      std::max({(steps + fewest_steps_a_team - 1) / fewest_steps_a_team, concurrency, fewest_teams});
   return std::min({steps, worthwhile, std::max<std::int64_t>(at_once, 1)});
 }
 
