@@ -92,6 +92,11 @@ struct Formula {
 constexpr Formula formulas[] = {{"sin2_cos2", 1, true},     {"gelu_bias", 1, true}, {"elu", 1, false},
                                 {"gelu_sin_cos", 1, false}, {"add", 2, false},      {"swiglu", 2, false},
                                 {"gelu_gradient", 2, false}};
+std::vector<std::string> formula_names() {
+  std::vector<std::string> names;
+  for (Formula const& f : formulas) names.emplace_back(f.name);
+  return names;
+}
 
 template <class Exec, class T>
 std::vector<Implementation> implementations(Session<Exec>& session, Formula const& formula, Extents const& shape,
@@ -126,9 +131,11 @@ template <class Exec, class T>
 Case transform_case(Session<Exec>& session, std::string const& variant, Extents const& shape) {
   auto const* const formula =
       std::find_if(std::begin(formulas), std::end(formulas), [&](Formula const& f) { return f.name == variant; });
-  if (formula == std::end(formulas))
-    throw std::invalid_argument("--variant=" + variant +
-                                ": sin2_cos2, gelu_bias, elu, gelu_sin_cos, add, swiglu or gelu_gradient");
+  if (formula == std::end(formulas)) {
+    std::string choices;
+    for (std::string const& one : formula_names()) choices += (choices.empty() ? "" : ", ") + one;
+    throw std::invalid_argument("--variant=" + variant + ": one of " + choices);
+  }
   Case c{"transform", name(scalar_of<T>), variant, to_string(shape)};
   c.work = model::transform_work(shape[0] * shape[1], formula->matrices_read * sizeof(T), sizeof(T));
   c.implementations = {"tessera", "plain", "copy"};
@@ -195,8 +202,7 @@ struct Transform {
       with_type<float, bf16_t>(type, [&]<class T>() {
         for (Extents const& shape : parse_extents(sizes, 2)) {
           if (session.wants("transform"))
-            for (std::string const& variant :
-                 session.variants({"sin2_cos2", "gelu_bias", "elu", "gelu_sin_cos", "add", "swiglu", "gelu_gradient"}))
+            for (std::string const& variant : session.variants(formula_names()))
               session.add(transform_case<Exec, T>(session, variant, shape));
           if (session.wants("reduce"))
             for (std::string const& variant : session.variants({"sum_rows", "sum_columns", "amax_all", "norm2_all"}))

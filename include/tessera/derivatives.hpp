@@ -55,10 +55,7 @@ struct Gradient {
   requires(!wants_index) KOKKOS_INLINE_FUNCTION auto operator()(G g, T... x) const {
     return real(g) * slope_of<I>(f, 0, x...);
   }
-  constexpr auto for_narrow() const {
-    auto const narrow = tessera::for_narrow(f);
-    return Gradient<I, std::remove_const_t<decltype(narrow)>>{narrow};
-  }
+  constexpr auto for_narrow() const { return Gradient<I, NarrowOf<F>>{tessera::for_narrow(f)}; }
 };
 
 /// Derivatives that are one function of one argument.

@@ -138,10 +138,7 @@ struct Each {
   KOKKOS_FUNCTION T operator()(T x, std::int64_t, std::int64_t) const {
     return static_cast<T>(f(x));
   }
-  constexpr auto for_narrow() const {
-    auto const narrow = tessera::for_narrow(f);
-    return Each<std::remove_const_t<decltype(narrow)>>{narrow};
-  }
+  constexpr auto for_narrow() const { return Each<detail::NarrowOf<F>>{tessera::for_narrow(f)}; }
 };
 template <class F>
 Each<F> each(F const& f) {
@@ -403,9 +400,8 @@ struct Chain {
     epilogue::end(second, gathered.second);
   }
   constexpr auto for_narrow() const {
-    auto const one = tessera::for_narrow(first);
-    auto const other = tessera::for_narrow(second);
-    return Chain<std::remove_const_t<decltype(one)>, std::remove_const_t<decltype(other)>>{one, other};
+    return Chain<detail::NarrowOf<First>, detail::NarrowOf<Second>>{tessera::for_narrow(first),
+                                                                    tessera::for_narrow(second)};
   }
 };
 template <class First, class Second>

@@ -130,12 +130,9 @@ KOKKOS_INLINE_FUNCTION constexpr auto stage_value(T x) {
 
 /// True for functors whose result is as accurate, relative to itself, as what they are given, or nearly.
 template <class F>
-inline constexpr bool keeps_accuracy_v = [] {
-  if constexpr (requires { F::keeps_accuracy; })
-    return static_cast<bool>(F::keeps_accuracy);
-  else
-    return false;
-}();
+inline constexpr bool keeps_accuracy_v = requires {
+  requires F::keeps_accuracy;
+};
 
 template <class First, class... Rest>
 struct Chain {
@@ -177,10 +174,7 @@ struct Chain<Last> {
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
     return last(x...);
   }
-  constexpr auto for_narrow() const {
-    auto const narrow_last = tessera::for_narrow(last);
-    return Chain<std::remove_const_t<decltype(narrow_last)>>{narrow_last};
-  }
+  constexpr auto for_narrow() const { return Chain<NarrowOf<Last>>{tessera::for_narrow(last)}; }
 };
 
 }  // namespace detail

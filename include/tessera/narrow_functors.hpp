@@ -15,6 +15,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/element/convert.hpp>
 #include <tessera/elementary.hpp>
@@ -31,6 +32,9 @@ constexpr auto for_narrow(F const& f) {
 }
 
 namespace detail {
+
+template <class F>
+using NarrowOf = decltype(for_narrow(std::declval<F const&>()));
 
 /// f, or what takes its place where results of fp32 are rounded to To.
 template <class Real, class To, class F>

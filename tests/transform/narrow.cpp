@@ -35,6 +35,27 @@ double half_a_unit(double x) {
   return std::ldexp(1.0, exponent - (bf16 ? 8 : 11));
 }
 
+/// What a result may be off: `relative` of it, `absolute`, and the rounding to T.
+template <class T>
+double allowed(double want, double relative, double absolute) {
+  return relative * std::abs(want) + absolute + (want == 0 ? 0 : half_a_unit<T>(want * (1 + relative)));
+}
+
+/// The largest error in units of what is allowed, and where; a NaN is larger than any.
+struct Worst {
+  double ratio = 0, at = 0;
+  void take(double x, double error, double bound) {
+    double const now = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::abs(error) / bound;
+    if (now <= ratio) return;
+    ratio = now;
+    at = x;
+  }
+  void check() const {
+    INFO("largest error / bound " << ratio << " at " << at);
+    CHECK(ratio <= 1);
+  }
+};
+
 /// f of every number of T, in T, against fp64: within 2^-14 of the result beside the rounding to T, within `absolute`
 /// where that is more, and what is infinite or NaN is so.
 template <class Exec, class T, class F>
@@ -44,8 +65,7 @@ void check_narrow(F const& f, std::function<double(double)> const& reference, do
   fill(in, x);
   transform(Exec{}, out, f, in);
   std::vector<T> const got = values(out);
-  double worst = 0;
-  float worst_at = 0;
+  Worst worst;
   for (std::size_t i = 0; i < x.size(); ++i) {
     double const at = to_double(x[i]), want = reference(at), result = to_double(got[i]);
     if (std::isnan(want)) {
@@ -58,14 +78,9 @@ void check_narrow(F const& f, std::function<double(double)> const& reference, do
       CHECK(std::signbit(result) == std::signbit(want));
       continue;
     }
-    double const bound = 0x1p-14 * std::abs(want) + absolute + (want == 0 ? 0 : half_a_unit<T>(want * (1 + 0x1p-14)));
-    if (!(std::abs(result - want) / bound <= worst)) {
-      worst = std::abs(result - want) / bound;
-      worst_at = static_cast<float>(at);
-    }
+    worst.take(at, result - want, allowed<T>(want, 0x1p-14, absolute));
   }
-  INFO("largest error / bound " << worst << " at " << worst_at);
-  CHECK(worst <= 1);
+  worst.check();
 }
 
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
@@ -102,8 +117,7 @@ void check_slope(F const& f, std::function<double(double)> const& reference, dou
   else
     transform(Exec{}, out, gradient(f), ones, in);
   std::vector<bf16_t> const got = values(out);
-  double worst = 0;
-  float worst_at = 0;
+  Worst worst;
   for (std::size_t i = 0; i < x.size(); ++i) {
     double const at = to_double(x[i]), result = to_double(got[i]);
     if (std::isnan(at)) {
@@ -111,15 +125,9 @@ void check_slope(F const& f, std::function<double(double)> const& reference, dou
       continue;
     }
     double const want = reference(at);
-    double const bound =
-        0x1p-13 * std::abs(want) + absolute + 0x1p-119 + (want == 0 ? 0 : half_a_unit<bf16_t>(want * (1 + 0x1p-13)));
-    if (!(std::abs(result - want) / bound <= worst)) {
-      worst = std::abs(result - want) / bound;
-      worst_at = static_cast<float>(at);
-    }
+    worst.take(at, result - want, allowed<bf16_t>(want, 0x1p-13, absolute + 0x1p-119));
   }
-  INFO("largest error / bound " << worst << " at " << worst_at);
-  CHECK(worst <= 1);
+  worst.check();
 }
 
 /// x tanh(x)
@@ -134,8 +142,7 @@ struct Damped {
   static constexpr Narrow for_narrow() { return {}; }
 };
 
-template <class F>
-using NarrowOf = decltype(for_narrow(std::declval<F>()));
+using tessera::detail::NarrowOf;
 
 }  // namespace
 
@@ -154,16 +161,14 @@ TEST_CASE_TEMPLATE_DEFINE("swiglu of narrow results", Exec, swiglu_id) {
   fill(y, up);
   transform(Exec{}, out, fn::swiglu{}, x, y);
   std::vector<bf16_t> const got = values(out);
-  double worst = 0;
+  Worst worst;
   for (std::size_t i = 0; i < gate.size(); ++i) {
     double const at = to_double(gate[i]);
     if (!std::isfinite(at) || at > 1e38) continue;
     double const want = times(at, logistic(at)) * up[i];
-    double const bound =
-        0x1p-13 * std::abs(want) + 0x1p-118 + (want == 0 ? 0 : half_a_unit<bf16_t>(want * (1 + 0x1p-13)));
-    worst = std::max(worst, std::abs(to_double(got[i]) - want) / bound);
+    worst.take(at, to_double(got[i]) - want, allowed<bf16_t>(want, 0x1p-13, 0x1p-118));
   }
-  CHECK(worst <= 1);
+  worst.check();
 }
 TEST_CASE_TEMPLATE_APPLY(swiglu_id, Spaces);
 
