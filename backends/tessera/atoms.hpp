@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATOMS_HPP
 #define TESSERA_ATOMS_HPP
 
+#include <climits>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +50,18 @@ struct Cluster {
   int rows = 1, cols = 1;
   KOKKOS_FUNCTION constexpr int teams() const { return rows * cols; }
 };
+
+/// Pointer and strides as bulk copies need them: 16-byte multiples, the last index contiguous, extents within 31 bits.
+KOKKOS_INLINE_FUNCTION bool bulk_copyable(MatrixStack const& m) {
+  auto const size = static_cast<std::int64_t>(size_of(m.type));
+  auto const fits = [&](std::int64_t extent, std::int64_t stride) {
+    std::int64_t const bytes = stride * size;
+    return extent <= INT_MAX && (extent <= 1 || (bytes % 16 == 0 && bytes > 0 && bytes < (std::int64_t(1) << 40)));
+  };
+  return reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0 && (m.cols <= 1 || m.col_stride == 1) &&
+         m.cols <= INT_MAX && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
+         fits(m.outer, m.outer_stride);
+}
 
 /// In place of an element function: elements stay as they are.
 struct Unchanged {};

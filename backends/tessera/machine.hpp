@@ -86,18 +86,6 @@ inline constexpr bool compiles_bulk_kernels = true;
 inline constexpr bool compiles_bulk_kernels = false;
 #endif
 
-/// Pointer and strides as bulk copies need them: 16-byte multiples, the last index contiguous, extents within 31 bits.
-KOKKOS_INLINE_FUNCTION bool bulk_copyable(MatrixStack const& m) {
-  auto const size = static_cast<std::int64_t>(size_of(m.type));
-  auto const fits = [&](std::int64_t extent, std::int64_t stride) {
-    std::int64_t const bytes = stride * size;
-    return extent <= INT_MAX && (extent <= 1 || (bytes % 16 == 0 && bytes > 0 && bytes < (std::int64_t(1) << 40)));
-  };
-  return reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0 && (m.cols <= 1 || m.col_stride == 1) &&
-         m.cols <= INT_MAX && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
-         fits(m.outer, m.outer_stride);
-}
-
 /// Atoms say which pipeline they are made for; those that say nothing run on the portable one.
 template <class Atoms>
 concept bulk_atoms = requires {

@@ -199,9 +199,13 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       }
     } else {
       ptx::take_registers<Atoms::consumer_registers>();
-      typename Atoms::Math math{
-          group - 1,      warp % 4,      id % warpgroup, shared.tile,   reinterpret_cast<uint4*>(&shared),
-          &shared.joined, &shared.parts, shared.added,   slices(kernel)};
+      typename Atoms::Math math{{{group - 1, warp % 4, id % warpgroup},
+                                 shared.tile,
+                                 reinterpret_cast<uint4*>(&shared),
+                                 &shared.joined,
+                                 shared.added,
+                                 slices(kernel)},
+                                &shared.parts};
       if constexpr (Atoms::in_turns || Atoms::ping_pong)
         if (group == Atoms::consumers) ptx::named_arrive(1, 2 * warpgroup);
       bool mine = !Atoms::ping_pong || group == 1;
