@@ -5,6 +5,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <tessera/portable/pack.hpp>
+
 namespace tessera::detail {
 
 /// What threads find out together on a machine whose warps have shuffles, and its own conversions of packs. Specialised
@@ -50,5 +52,18 @@ struct WarpAtoms {
 #if defined(KOKKOS_ENABLE_CUDA)
 #include <tessera/cuda/warp.hpp>
 #endif
+
+namespace tessera::detail {
+
+/// store_pack() of 16 bytes, in one access where the machine can say so for certain.
+template <class Exec, class T, int N>
+KOKKOS_FORCEINLINE_FUNCTION void store_at_once(T* to, Pack<T, N> const& pack) {
+  if constexpr (WarpAtoms<Exec>::available)
+    WarpAtoms<Exec>::store_at_once(to, pack);
+  else
+    store_pack(to, pack);
+}
+
+}  // namespace tessera::detail
 
 #endif
