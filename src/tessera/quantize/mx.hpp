@@ -209,7 +209,7 @@ bool start_packed_mx(char const* label, Exec const& exec, MxProblem const& probl
     rows.in = operand(problem.in, grid, 8, true);
     rows.out = operand(problem.out, grid, 8, true);
     if (!rows.in.packed || !rows.out.packed) return false;
-    TypeList<bf16_t, fp16_t, float>::visit(type, [&](auto tag) {
+    TypeList<bf16_t, fp16_t, float>::visit_on_host(type, [&](auto tag) {
       using Kernel = PackedMx<KernelSpace<Exec>, typename decltype(tag)::type>;
       Kernel const kernel{rows, problem.in.extent[2] * rows.blocks, quantizes};
       launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(label, exec, kernel.teams(), 0, kernel);

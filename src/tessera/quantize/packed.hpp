@@ -271,7 +271,7 @@ bool start_packed_quantize(char const* label, Exec const& exec, QuantizeProblem 
   bool started = false;
   if constexpr (WarpAtoms<Space>::available) {
     if (problem.in.type == Scalar::fp64 || problem.out.type == Scalar::int8) return false;
-    RowInputs<float>::visit(problem.in.type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(problem.in.type, [&](auto tag) {
       started = with_packed_groups<Space, typename decltype(tag)::type>(
           problem, [&](auto group, PackedOperands const& o, std::int64_t teams) {
             using Group = typename decltype(group)::type;

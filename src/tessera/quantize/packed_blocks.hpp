@@ -516,7 +516,7 @@ void start_packed_blocks(Exec const& exec, QuantizeProblem const& problem) {
       return static_cast<std::uint32_t>(a.stride[2] * static_cast<std::int64_t>(size_of(a.type)));
     };
     BlockProblem const blocks(problem);
-    RowInputs<float>::visit(problem.in.type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(problem.in.type, [&](auto tag) {
       auto const start = [&](auto draws) {
         using Kernel = PackedBlocks<Space, typename decltype(tag)::type, decltype(draws)::value>;
         launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(

@@ -111,6 +111,11 @@ struct TypeList {
   KOKKOS_FORCEINLINE_FUNCTION static void visit(Scalar type, F const& f) {
     visit_type<T...>(type, f);
   }
+  /// For f that starts kernels: no device could call it.
+  template <class F>
+  static void visit_on_host(Scalar type, F const& f) {
+    static_cast<void>(((type == scalar_of<T> && (f(ElementTag<T>{}), true)) || ...));
+  }
 };
 
 /// A value as it is stored in an output: 8-bit types saturate.

@@ -289,7 +289,7 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.logits.type;
-    RowInputs<float>::visit(type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using Space = KernelSpace<Exec>;
       constexpr int width = packed_width<T>;

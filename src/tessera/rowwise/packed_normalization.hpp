@@ -447,7 +447,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
   bool started = false;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    RowInputs<float>::visit(type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       auto const is_parameter = [&](RowArray const& a) {

@@ -583,7 +583,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
     Scalar const type = problem.in.type;
     int const together = staying_teams(grid.columns);
     if (grid.tiles() == 0 || together == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return 0;
-    RowInputs<float>::visit(type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       PackedGrid rows(grid, width);

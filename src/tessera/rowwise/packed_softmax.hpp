@@ -225,7 +225,7 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
     if (problem.scale == 0) return false;
-    RowInputs<float>::visit(type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       PackedGrid rows(grid, width);

@@ -151,7 +151,7 @@ bool start_packed_rotary(Exec const& exec, RotaryProblem const& problem, TileGri
                         reinterpret_cast<std::uintptr_t>(problem.sine.data) % 16 == 0;
     if (!tables || problem.in.type == Scalar::fp64 || problem.in.type != problem.out.type || 2 * pairs != grid.columns)
       return false;
-    RowInputs<float>::visit(problem.in.type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(problem.in.type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = PackedRotary<Exec, T, false>::width;
       if (grid.columns % (problem.interleaved ? width : 2 * width) != 0) return;

@@ -118,7 +118,7 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
     if (problem.scale == 0 && !problem.from_output) return false;
-    RowInputs<float>::visit(type, [&](auto tag) {
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       PackedGrid rows(grid, width);
