@@ -545,7 +545,7 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   std::size_t const stage =
       sizeof(typename Kernel::Raw) * (problem.d_sum.present() ? 3 : 2) * Shape::packs * Shape::threads;
   kernel.stages = static_cast<int>(
-      std::min(scratch_of_each(exec, at_once) / stage, std::size_t{Shape::shared ? most_shared_stages : most_stages}));
+      std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, Shape::shared ? most_shared_stages : most_stages));
   std::size_t const scratch = stage * static_cast<std::size_t>(kernel.stages);
   int const most = Shape::shared ? groups_at_once<Shape::threads, at_once, Kernel>(exec, together, scratch)
                                  : at_once * Machine<Exec>::concurrency(exec);
