@@ -150,11 +150,12 @@ function(tessera_add_micro_kernels)
     target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
                                                  "${dir}/micro_kernel_avx512.cpp" "${dir}/micro_kernel_avx512_strided.cpp" "${dir}/conversions_avx512.cpp" "${dir}/panels_avx512.cpp"
                                                  "${dir}/row_loops_avx2.cpp" "${dir}/row_loops_avx512.cpp"
-                                                 "${dir}/column_loops_avx2.cpp" "${dir}/column_loops_avx512.cpp")
+                                                 "${dir}/column_loops_avx2.cpp" "${dir}/column_loops_avx512.cpp"
+                                                 "${dir}/roundings_avx2.cpp" "${dir}/roundings_avx512.cpp")
     set_source_files_properties("${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
                                 "${dir}/column_loops_avx2.cpp"
                                 PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
-    set_source_files_properties("${dir}/row_loops_avx2.cpp" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+    set_source_files_properties("${dir}/row_loops_avx2.cpp" "${dir}/roundings_avx2.cpp" PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
     set(avx512 "-mavx512f;-mfma")
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # whose intrinsics leave what they overwrite uninitialised
       list(APPEND avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
@@ -163,6 +164,7 @@ function(tessera_add_micro_kernels)
                                 "${dir}/conversions_avx512.cpp" "${dir}/panels_avx512.cpp" "${dir}/row_loops_avx512.cpp"
                                 "${dir}/column_loops_avx512.cpp"
                                 PROPERTIES COMPILE_OPTIONS "${avx512}")
+    set_source_files_properties("${dir}/roundings_avx512.cpp" PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bw")
     target_compile_definitions(tessera_micro_kernels PRIVATE TESSERA_X86_MICRO_KERNELS)
     # Newer instructions, which older compilers do not know.
     set(options_avx512_vnni "${avx512};-mavx512bw;-mavx512vnni")

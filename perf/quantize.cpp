@@ -3,11 +3,12 @@
 //
 // Conversions: cast/BACKEND/FROM/to_TYPE/RxC, quantize/BACKEND/FROM/TYPE_GRANULARITY/RxC and dequantize/...; of
 // quantize also TYPE_GRANULARITY_given, with scales that are given, _transposed, with a transposed copy, and
-// _stochastic.
+// _stochastic; mx_quantize and mx_dequantize/BACKEND/FROM/TYPE/RxC.
 #include <string>
 #include <vector>
 
 #include <tessera/cast.hpp>
+#include <tessera/mx.hpp>
 #include <tessera/quantize.hpp>
 #include "support/plain.hpp"
 #include "support/program.hpp"
@@ -153,6 +154,26 @@ Case extra_case(Session<Exec>& session, Extents const& shape, Granularity granul
   return c;
 }
 
+template <class Exec, class From, class To>
+Case mx_case(Session<Exec>& session, Extents const& shape, bool back) {
+  Case c{back ? "mx_dequantize" : "mx_quantize", name(scalar_of<From>), name(scalar_of<To>), to_string(shape)};
+  std::int64_t const blocks = shape[0] * ((shape[1] + detail::mx_block - 1) / detail::mx_block);
+  c.work = model::cast_work(shape[0] * shape[1], sizeof(From), sizeof(To));
+  c.work.bytes += static_cast<double>(blocks);
+  c.implementations = {"tessera", "copy"};
+  c.prepare = [&session, shape, back, bytes = c.work.bytes]() -> std::vector<Implementation> {
+    Exec const exec = session.exec();
+    auto const x = random_view<Matrix<Exec, From>>(exec, 1, shape[0], shape[1]);
+    auto const y = zero_view<Matrix<Exec, To>>(exec, shape[0], shape[1]);
+    Kokkos::View<e8m0_t**, Kokkos::LayoutRight, typename Exec::memory_space> const scales(
+        "scales", shape[0], (shape[1] + detail::mx_block - 1) / detail::mx_block);
+    mx_quantize(exec, y, scales, x);
+    if (back) return {{"tessera", [=] { mx_dequantize(exec, x, y, scales); }}, device_copy(exec, bytes)};
+    return {{"tessera", [=] { mx_quantize(exec, y, scales, x); }}, device_copy(exec, bytes)};
+  };
+  return c;
+}
+
 struct Quantize {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
@@ -187,6 +208,9 @@ struct Quantize {
       add(extra_case<Exec, bf16_t, e4m3_t>(session, shape, Granularity::per_tensor,
                                            {.given = true, .transposed = true}));
       add(extra_case<Exec, bf16_t, e4m3_t>(session, shape, Granularity::tile_1x128, {.stochastic = true}));
+      add(mx_case<Exec, bf16_t, e4m3_t>(session, shape, false));
+      add(mx_case<Exec, float, e4m3_t>(session, shape, false));
+      add(mx_case<Exec, bf16_t, e4m3_t>(session, shape, true));
     }
   }
 };
@@ -196,5 +220,6 @@ struct Quantize {
 
 int main(int argc, char** argv) {
   return tessera::perf::run_program(
-      argc, argv, "Casts and quantisation; --operation=cast,quantize,dequantize --size=RxC", tessera::perf::Quantize{});
+      argc, argv, "Casts and quantisation; --operation=cast,quantize,dequantize,mx_quantize,mx_dequantize --size=RxC",
+      tessera::perf::Quantize{});
 }

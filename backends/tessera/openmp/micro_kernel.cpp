@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <tessera/openmp/column_loops.hpp>
+#include <tessera/openmp/roundings.hpp>
 #include <tessera/openmp/row_loops.hpp>
 #include <tessera/vector_units.hpp>
 
@@ -40,6 +41,8 @@ void multiply_strided_avx512(StridedProduct<double> const&);
 extern PanelPacking<float> const fp32_packing_avx512;
 extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
+extern Roundings const roundings_avx2;
+extern Roundings const roundings_avx512;
 extern RowLoopsOfTypes const row_loops_avx2;
 extern RowLoopsOfTypes const row_loops_avx512;
 extern ColumnLoopsOfPanels const column_loops_avx2;
@@ -221,6 +224,14 @@ Kernel const* word_kernel() {
 }
 Conversions const* conversions() { return best_of(conversion_versions).kernel; }
 ColumnLoopsOfPanels const* column_loops() { return best_of(column_loop_versions).kernel; }
+Roundings const* roundings() {
+#if defined(TESSERA_X86_MICRO_KERNELS)
+  VectorUnits const units = vector_units();
+  if (units == VectorUnits::avx512) return &roundings_avx512;
+  if (units == VectorUnits::avx2) return &roundings_avx2;
+#endif
+  return nullptr;
+}
 RowLoopsOfTypes const* row_loops() { return best_of(row_loop_versions).kernel; }
 template <class T>
 char const* instruction_set() {

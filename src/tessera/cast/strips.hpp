@@ -10,6 +10,7 @@
 #include <tessera/cast/convert.hpp>
 #include <tessera/element/dimensions.hpp>
 #include <tessera/streaming.hpp>
+#include <tessera/strip_rounding.hpp>
 
 // Casts on a CPU: strips are widened into an array in the first-level cache and rounded from there. Both halves are
 // behind pointers, so that there is one loop for each type and not one for each pair of types. Where one of the two
@@ -65,6 +66,8 @@ template <class Through, class Out, bool Saturate>
 void write_cast_strip(Through const* KOKKOS_RESTRICT from, int n, void* data, std::int64_t at, std::int64_t by) {
   Out* const to = static_cast<Out*>(data) + at;
   constexpr auto overflow = cast_overflow<Out>(Saturate);
+  if constexpr (std::is_same_v<Through, float>)
+    if (RoundStrip const round = strip_rounding<Out>(Saturate); round != nullptr && by == 1) return round(from, n, to);
   if (by == 1)
     for (int i = 0; i < n; ++i) to[i] = from_pattern<Out>(round_bits<Out>(from[i], overflow));
   else

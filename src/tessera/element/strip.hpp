@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/element/convert.hpp>
+#include <tessera/strip_rounding.hpp>
 
 // Runs of elements between memory and the arrays that loops on a CPU work on.
 namespace tessera::detail {
@@ -26,6 +27,8 @@ KOKKOS_INLINE_FUNCTION void read_strip(From const* from, std::int64_t by, int n,
 /// to[i * by] = from[i], rounded, for i in [0, n).
 template <class To, class From>
 KOKKOS_INLINE_FUNCTION void write_strip(From const* KOKKOS_RESTRICT from, int n, To* to, std::int64_t by) {
+  if constexpr (narrow_type<To> && std::is_same_v<From, float>)
+    if (RoundStrip const round = strip_rounding<To>(false); round != nullptr && by == 1) return round(from, n, to);
   if (by == 1) {
     for (int i = 0; i < n; ++i) to[i] = round_to<To>(from[i]);
   } else {

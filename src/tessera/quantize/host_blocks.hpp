@@ -120,7 +120,9 @@ struct HostBlocks {
       for (int c = 0; c < columns; ++c)
         to[c] = p.rounding.template stochastically<To>(x[c] / scale(c), index + static_cast<std::uint64_t>(c));
     } else {
-      for (int c = 0; c < columns; ++c) to[c] = stored<To>(x[c] / scale(c));
+      float quotients[side];
+      for (int c = 0; c < columns; ++c) quotients[c] = x[c] / scale(c);
+      store_neighbours(quotients, columns, to);
     }
   }
 

@@ -4,61 +4,15 @@
 #define TESSERA_QUANTIZE_MX_HPP
 
 #include <limits>
+#include <type_traits>
 
-#include <tessera/divisor.hpp>
 #include <tessera/launch.hpp>
-#include <tessera/mx.hpp>
-#include <tessera/quantize/scale.hpp>
+#include <tessera/quantize/host_mx.hpp>
+#include <tessera/quantize/mx_rows.hpp>
 #include <tessera/rowwise/shapes.hpp>
-#include <tessera/stochastic.hpp>
 #include <tessera/warp.hpp>
 
 namespace tessera::detail {
-
-/// The scale of a block, as e8m0, from the bits of its largest magnitude.
-KOKKOS_FORCEINLINE_FUNCTION std::uint8_t mx_scale(MagnitudeBits amax, Scalar quantized, MxScale how) {
-  if (amax >= 0x7f800000) return 255;
-  if (amax == 0) return 127;
-  // 448 = 1.75 2^8, 57344 = 1.75 2^15; a subnormal magnitude counts as the smallest normal one, whose scale is the
-  // smallest there is.
-  constexpr MagnitudeBits three_quarters = 0x600000;
-  int scale = (amax >> 23) - (quantized == Scalar::e4m3 ? 8 : 15);
-  if (how == MxScale::up && (amax & 0x7fffff) > three_quarters) ++scale;
-  return static_cast<std::uint8_t>(scale < 0 ? 0 : scale);
-}
-/// 1 / scale, a power of two from 2^-127 to 2^127.
-KOKKOS_FORCEINLINE_FUNCTION float mx_factor(std::uint8_t scale) {
-  return static_cast<float>(e8m0_t::from_bits(scale == 255 ? 255 : static_cast<std::uint8_t>(254 - scale)));
-}
-
-/// What both kernels of a direction know.
-struct MxRows {
-  Operand out, in;
-  std::uint8_t* scales;
-  std::int64_t scale_row, scale_column, columns, blocks;  // blocks of a row
-  Divisor by_blocks;
-  bool small;  // fewer than 2^31 blocks
-  Scalar quantized;
-  MxOptions options;
-
-  struct Place {
-    std::int64_t row, block;
-  };
-  KOKKOS_FORCEINLINE_FUNCTION Place place(std::int64_t index) const {
-    std::int64_t const row = by_blocks.quotient(index, small);
-    return {row, index - row * blocks};
-  }
-  KOKKOS_FORCEINLINE_FUNCTION std::uint8_t& scale(Place const& at) const {
-    return scales[at.row * scale_row + at.block * scale_column];
-  }
-  /// Element `column` of a row, already divided by its scale.
-  template <class To>
-  KOKKOS_FORCEINLINE_FUNCTION To rounded(float x, std::int64_t row, std::int64_t column) const {
-    if (!options.stochastic) return To::saturate(x);
-    return round_stochastically<To>(
-        x, philox_word(options.seed, options.offset, static_cast<std::uint64_t>(row * columns + column)));
-  }
-};
 
 /// One index a block, any layout and types.
 struct MxQuantizeBlocks {
@@ -66,8 +20,8 @@ struct MxQuantizeBlocks {
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     MxRows::Place const at = rows.place(index);
-    std::int64_t const first = at.block * mx_block, left = rows.columns - first;
-    int const count = static_cast<int>(left < mx_block ? left : mx_block);
+    std::int64_t const first = at.block * mx_block;
+    int const count = rows.count(at);
     WideTypes::visit(rows.in.type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       T const* const from = static_cast<T const*>(rows.in.data) + at.row * rows.in.row + first * rows.in.column;
@@ -96,8 +50,8 @@ struct MxDequantizeBlocks {
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     MxRows::Place const at = rows.place(index);
-    std::int64_t const first = at.block * mx_block, left = rows.columns - first;
-    int const count = static_cast<int>(left < mx_block ? left : mx_block);
+    std::int64_t const first = at.block * mx_block;
+    int const count = rows.count(at);
     auto const scale = static_cast<float>(e8m0_t::from_bits(rows.scale(at)));
     TypeList<e4m3_t, e5m2_t>::visit(rows.quantized, [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -242,7 +196,8 @@ void run_mx_quantize(Exec const& exec, MxProblem const& problem) {
   constexpr char const* label = "tessera::mx_quantize";
   MxRows const rows = mx_rows(problem);
   if (!start_packed_mx(label, exec, problem, rows, true))
-    for_each_index(label, exec, problem.in.extent[2] * rows.blocks, MxQuantizeBlocks{rows});
+    for_each_index(label, exec, problem.in.extent[2] * rows.blocks,
+                   std::conditional_t<Machine<Exec>::is_host, HostMxQuantize, MxQuantizeBlocks>{rows});
 }
 
 template <class Exec>
@@ -250,7 +205,8 @@ void run_mx_dequantize(Exec const& exec, MxProblem const& problem) {
   constexpr char const* label = "tessera::mx_dequantize";
   MxRows const rows = mx_rows(problem);
   if (!start_packed_mx(label, exec, problem, rows, false))
-    for_each_index(label, exec, problem.in.extent[2] * rows.blocks, MxDequantizeBlocks{rows});
+    for_each_index(label, exec, problem.in.extent[2] * rows.blocks,
+                   std::conditional_t<Machine<Exec>::is_host, HostMxDequantize, MxDequantizeBlocks>{rows});
 }
 
 }  // namespace tessera::detail

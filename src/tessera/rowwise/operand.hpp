@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/strip_rounding.hpp>
 #include <tessera/types.hpp>
 
 namespace tessera::detail {
@@ -131,6 +132,14 @@ KOKKOS_FORCEINLINE_FUNCTION T stored(Value value) {
   } else {
     return static_cast<T>(value);
   }
+}
+
+/// to[i] = stored<T>(from[i]), for a thread that has many neighbours to itself. The two do not overlap.
+template <class T, class Value>
+KOKKOS_FORCEINLINE_FUNCTION void store_neighbours(Value const* from, int n, T* to) {
+  if constexpr (std::is_same_v<Value, float> && sizeof(T) < sizeof(float))
+    if (RoundStrip const round = strip_rounding<T>(sizeof(T) == 1); round != nullptr) return round(from, n, to);
+  for (int i = 0; i < n; ++i) to[i] = stored<T>(from[i]);
 }
 
 }  // namespace tessera::detail

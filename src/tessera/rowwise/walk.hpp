@@ -312,11 +312,11 @@ class Walk {
         stream(first, from, sizeof from);
       } else {
         T strip[width];
-        for (int j = 0; j < width; ++j) strip[j] = stored<T>(from[j]);
+        store_neighbours(from, width, strip);
         stream(first, strip, sizeof strip);
       }
     } else if (to.packed) {
-      for (int j = 0; j < count; ++j) first[j] = stored<T>(from[j]);
+      store_neighbours(from, count, first);
     } else {
       for (int j = 0; j < count; ++j) first[j * to.column] = stored<T>(from[j]);
     }
