@@ -38,17 +38,19 @@ struct BulkSizes {
   static constexpr int store_boxes = 2;       // of 64 lines a consumer there
   static constexpr bool adds = false;         // accumulators are added to memory
   static constexpr bool staged_adds = true;   // through shared memory
-  static constexpr bool multicast = false;    // two teams of a cluster may load tiles together
+  static constexpr bool multicast = false;    // teams of a cluster may load tiles together
   static constexpr bool rehearses = false;    // the body runs once without a step, before there is anything to do
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };
 
-/// Teams on neighbouring tiles that run at the same time: one alone, two one above the other, which need the same right
-/// tiles, or two beside each other, which need the same left ones.
+/// Teams on neighbouring tiles that run at the same time, row by row: those one above the other need the same right
+/// tiles, those beside each other the same left ones. One, two or four in either direction.
 struct Cluster {
   int rows = 1, cols = 1;
   KOKKOS_FUNCTION constexpr int teams() const { return rows * cols; }
+  KOKKOS_FUNCTION constexpr int row(int team) const { return team >> cols / 2; }
+  KOKKOS_FUNCTION constexpr int col(int team) const { return team & (cols - 1); }
 };
 
 /// Pointer and strides as bulk copies need them: 16-byte multiples, the last index contiguous, extents within 31 bits.

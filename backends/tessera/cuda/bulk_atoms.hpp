@@ -126,13 +126,12 @@ struct Atoms : Registers<Element, Sizes> {
                 across = static_cast<int>(Tile::transposed ? row : col);
       int const inner = static_cast<int>(plane.inner), outer = static_cast<int>(plane.outer);
       if constexpr (Sizes::multicast)
-        if (Tile::left ? together.left : together.right) {
-          constexpr int half = Tile::lines / 2;
-          static_assert(half % 8 == 0, "the swizzle goes by groups of eight lines");
-          int const l = together.second ? half : 0;
+        if (Share const& share = Tile::left ? together.left : together.right; share.shift > 0) {
+          int const l = share.part * (Tile::lines >> share.shift);
 #pragma unroll
           for (int box = 0; box < Tile::boxes; ++box)
-            ptx::bulk_load_4d_multicast(to.v[box][l], &source, full, 3, across + box * line, line0 + l, inner, outer);
+            ptx::bulk_load_4d_multicast(to.v[box][l], &source, full, share.teams, across + box * line, line0 + l, inner,
+                                        outer);
           return;
         }
 #pragma unroll

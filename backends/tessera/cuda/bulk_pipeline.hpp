@@ -11,7 +11,7 @@
 
 // Hopper's pipeline: a producer warpgroup runs only a kernel's loads, round-robin over its streams, ahead across tiles;
 // one to three consumer warpgroups run the body. A full and an empty barrier a stage lie between them, and registers
-// move from the producer to the consumers. Of two teams that need the same tile each loads half of it for both: a stage
+// move from the producer to the consumers. Of teams that need the same tile each loads a share of it for all: a stage
 // is empty when the consumers of all that its loads go to have given it back.
 namespace tessera::detail::bulk {
 
@@ -55,7 +55,9 @@ struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
   int group;
-  bool leads, paired;                 // the first warp of a consumer; another team loads some of what this one reads
+  bool leads;                         // the first warp of a consumer
+  bool paired;                        // other teams load some of what this one reads
+  int teams;                          // of the cluster: all wait for all, since that some need not is longer to tell
   int at = 0, oldest = 0, ahead = 0;  // steps of the tile
   std::uint32_t phase = 0;
   bool waits = false;  // for the kernels ahead, before the first copy
@@ -82,7 +84,7 @@ struct Stream {
     }
     next();
   }
-  /// Behind the last step: all that has been loaded is used, here and, what this team has loaded for it, by the other,
+  /// Behind the last step: all that has been loaded is used, here and, what this team has loaded for them, by others,
   /// so that nobody will arrive at these barriers any more.
   __device__ __forceinline__ void finish() {
     for (int i = 0; i < Stage::depth; ++i) {
@@ -102,7 +104,7 @@ struct Stream {
     if (leads) {
       int const lane = ptx::lane();
       if (!paired && lane == 0) ptx::barrier_arrive(empty + oldest);
-      if (paired && lane < 2) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
+      if (paired && lane < teams) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
     }
     if (++oldest == Stage::depth) oldest = 0;
   }
@@ -165,12 +167,12 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
     Cluster const shape = cluster<Atoms>(kernel);
     bool const paired = shape.teams() > 1, alone = !paired && slices(kernel) == 1;
-    Neighbours const together{shape.cols > 1, shape.rows > 1, paired && ptx::uniform(ptx::cluster_rank()) > 0};
+    Neighbours const together(shape, paired ? ptx::uniform(ptx::cluster_rank()) : 0);
     if constexpr (requires { kernel.announce(typename Atoms::Copy{}); })
       if (id == 2 * warpgroup) kernel.announce(typename Atoms::Copy{});
     FirstTile const first(kernel, team.league_rank());
     if (id == warpgroup) {
-      int const releases = (Atoms::ping_pong ? 1 : Atoms::consumers) * (paired ? 2 : 1);
+      int const releases = (Atoms::ping_pong ? 1 : Atoms::consumers) * shape.teams();
       (initialise(static_cast<Barriers<Stage>&>(shared), releases), ...);
       ptx::barrier_init(&shared.joined, 1);
       ptx::barrier_init(&shared.parts, Atoms::consumers * 4);
@@ -187,7 +189,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (!PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
     Ends<Atoms::ping_pong, Stage...> ends{
         End<Stage>{static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
-                   static_cast<Barriers<Stage>&>(shared).empty, group, warp % 4 == 0, paired}...};
+                   static_cast<Barriers<Stage>&>(shared).empty, group, warp % 4 == 0, paired, shape.teams()}...};
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
@@ -332,14 +334,16 @@ struct BulkPipeline<Kokkos::Cuda> {
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using P = Pipeline<Atoms, Kernel>;
-    int teams = Machine<Kokkos::Cuda>::concurrency(exec) * Atoms::teams_at_once;
+    int const together = bulk::slices(kernel) * bulk::cluster<Atoms>(kernel).teams();
+    int const groups = groups_at_once<Atoms::team_threads, Atoms::teams_at_once, P>(exec, together, P::scratch_bytes);
+    int teams = (groups > 0 ? groups : 1) * together;  // where none fits, the launch says so
     if constexpr (!CountsTilesInPlace<Kernel>) {
       check_tiles(label, kernel.tiles());
       teams = static_cast<int>(kernel.teams(teams));
     }
     check_scratch(label, exec, P::scratch_bytes);
-    Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(
-        label, exec, teams, bulk::slices(kernel) * bulk::cluster<Atoms>(kernel).teams(), P::scratch_bytes, P{kernel});
+    Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, together,
+                                                                                      P::scratch_bytes, P{kernel});
   }
 };
 

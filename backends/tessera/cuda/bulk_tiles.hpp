@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/atoms.hpp>
 #include <tessera/cuda/tensor_map.hpp>
 #include <tessera/cuda/wgmma.hpp>
 #include <tessera/types.hpp>
@@ -45,13 +46,27 @@ struct RowOrder {
   }
 };
 
-/// What a team loads together with the other of its cluster: each half of the lines of a tile, for both.
+/// What a team loads of the tiles that it and `teams` of its cluster, bit by bit, need: as many lines as each of the
+/// others, for all of them.
+struct Share {
+  int shift = 0, part = 0;  // of 2^shift parts
+  std::uint16_t teams = 1;
+};
+/// The shares of a team in the tiles of its row and of its column of a cluster.
 struct Neighbours {
-  bool left, right, second;  // which tiles, and whether the second half is this team's
+  Share left, right;
+  Neighbours() = default;
+  __device__ __forceinline__ Neighbours(Cluster const& cluster, int team) {
+    int const row = cluster.row(team), col = cluster.col(team);
+    left = {cluster.cols / 2, col, static_cast<std::uint16_t>(((1 << cluster.cols) - 1) << (team - col))};
+    // A column's teams are every first, second or fourth of the cluster.
+    int const every = (cluster.cols == 1 ? 0xff : (cluster.cols == 2 ? 0x55 : 0x11)) & ((1 << cluster.teams()) - 1);
+    right = {cluster.rows / 2, row, static_cast<std::uint16_t>(every << col)};
+  }
 };
 
 /// Lines of 128 bytes, swizzled, a box for every line's worth of columns. `Transposed`: a tile of the transpose of
-/// the matrix it is copied from. Two teams that need the same tile may load half of the lines each, for both.
+/// the matrix it is copied from. Teams that need the same tile may load as many of its lines each, for all.
 template <class Element, int Lines, int Cols, bool Transposed = false>
 struct Boxes {
   static constexpr int line = line_bytes / static_cast<int>(sizeof(Element));  // elements

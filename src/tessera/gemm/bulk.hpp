@@ -86,6 +86,12 @@ GemmProblem bulk_problem(GemmProblem const& p) {
 /// Beside scales of blocks there are no registers for the largest tile, and of 192 columns none for two steps' scales.
 constexpr bool has_block_scaled_tile(int columns) { return columns < 192; }
 
+/// Whether the teams of a cluster can copy shares of such tiles: whole groups of eight lines, by which the swizzle
+/// goes.
+constexpr bool divides_tile(Cluster const& cluster, GemmBulkTile const& tile) {
+  return tile.rows % (8 * cluster.cols) == 0 && tile.columns % (8 * cluster.rows) == 0;
+}
+
 struct GemmBulkChoice {
   int rows = 0, columns = 0, slices = 1, splits = 1;
   Cluster cluster;
@@ -121,38 +127,46 @@ inline double bulk_line_clocks(MatrixStack const& m) {
 /// What the copies of a product's factors have to do with: clocks of a line of either, and the bytes of both.
 struct GemmBulkTraffic {
   double left, right, bytes;
-  bool whole_lines, cached;  // no line lies across two of the cache's; both factors stay in it
+  bool cached;  // both factors stay in the cache
   explicit GemmBulkTraffic(GemmProblem const& p)
       : left(bulk_line_clocks(p.a)),
         right(bulk_line_clocks(p.b)),
         bytes(static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k()) *
               static_cast<double>(size_of(p.a.type))),
-        whole_lines(std::fmax(left, right) <= GemmBulkClocks::line(128)),
         cached(bytes <= GemmBulkClocks::cache_bytes) {}
 };
+
+/// What a team's copies of a line of K take.
+inline double gemm_bulk_copies(GemmBulkTraffic const& traffic, GemmBulkTile const& tile, Cluster const& cluster,
+                               double busy) {
+  return GemmBulkClocks::crowding(busy) *
+         (tile.rows * traffic.left / cluster.cols + tile.columns * traffic.right / cluster.rows);
+}
 
 /// What a configuration takes, by the clocks in configs.hpp.
 inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traffic, GemmBulkTile const& tile,
                                bool promoted, int slices, int splits, Cluster const& cluster, int concurrency) {
   double const step = (promoted ? tile.promoted_step : tile.step) *
-                      GemmBulkClocks::together(tile, cluster, promoted, p.block_scaled, traffic.cached) *
+                      GemmBulkClocks::together(tile, cluster, promoted, p.block_scaled) *
                       GemmBulkClocks::products(tile, cluster, p.a.type == Scalar::fp32);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols) * splits;
-  double const waves = std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices)));
+  double const waves =
+      std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices * cluster.teams())));
   double const filled = tiles * slices / std::fmax(1, concurrency), busy = std::fmin(1, filled);
-  double const copies = GemmBulkClocks::crowding(busy) *
-                        (tile.rows * traffic.left / cluster.cols + tile.columns * traffic.right / cluster.rows);
+  bool const idle = gemm_tile_count(p.m(), tile.rows, 1) % cluster.rows != 0 ||
+                    gemm_tile_count(p.n(), tile.columns, 1) % cluster.cols != 0;
+  double const a_step = step * (idle ? GemmBulkClocks::idle_step : 1),
+               copies = gemm_bulk_copies(traffic, tile, cluster, busy) * (idle ? GemmBulkClocks::idle_copies : 1);
   double const streamed = traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, filled);
-  double const sum = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(step, copies) *
+  double const sum = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(a_step, copies) *
                      GemmBulkClocks::single(tile, waves);
   bool const adds = p.beta != 0 && splits == 1;
-  double const added = splits > 1 ? GemmBulkClocks::parts(tile) + gemm_split_clocks(p, splits) : 0;
+  double const added = splits > 1 ? tile.kind.parts + gemm_split_clocks(p, splits) : 0;
   double const stored = GemmBulkClocks::store(tile) + (adds ? GemmBulkClocks::add(tile) : 0),
-               begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy) +
-                       GemmBulkClocks::first_stage(tile, promoted, traffic.whole_lines);
-  double const meeting = GemmBulkClocks::meeting(tile, cluster);
+               begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy);
+  double const meeting = GemmBulkClocks::meeting(cluster);
   if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
     return added + begun + stored +
            GemmBulkClocks::longer(
@@ -183,16 +197,30 @@ void for_gemm_splits(GemmProblem const& p, GemmBulkTile const& tile, GemmOptions
   }
 }
 
-/// The fastest of the candidates among those that the caller allows; rows = 0: none.
-inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
-                                       bool own_epilogue) {
-  GemmBulkChoice best;
+/// Whether such clusters are to be tried: not where one of the teams would have nothing to do in every one of them, or
+/// rows that a matrix does not have would be copied as well, and large ones not on a part of a device.
+inline bool suits_cluster(GemmProblem const& p, GemmBulkTile const& tile, Cluster const& cluster, int concurrency) {
+  return (cluster.teams() <= 2 || concurrency >= gemm_cluster_concurrency) &&
+         (cluster.rows == 1 || (p.m() > tile.rows * (cluster.rows - 1) && p.n() >= tile.columns)) &&
+         (cluster.cols == 1 || (p.n() > tile.columns * (cluster.cols - 1) && p.m() >= tile.rows));
+}
+
+/// f(traffic, tile, promoted, cluster, slices, splits) for the candidates that the caller allows, as long as it returns
+/// true.
+template <class F>
+void for_gemm_bulk_candidates(GemmProblem const& p, GemmOptions const& options, int concurrency, bool own_epilogue,
+                              F const& f) {
   std::size_t const used = options.workspace_bytes > 0 ? bulk_workspace(p) : 0;
   bool const across = bulk_access(p.a).across || bulk_access(p.b).across;
   BulkSum const sum = bulk_sum(p.a.type, p.b.type);
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
+  bool const asks_cluster = options.cluster_m != 0 || options.cluster_n != 0;
+  // What of tiles of such columns does not leave through the copy engine is stored element by element.
+  bool const by_copies =
+      bulk_copyable(p.c) && (p.beta == 0 ? size_of(p.c.type) > 1 : p.c.type == p.a.type || p.c.type == Scalar::fp32);
   GemmBulkTraffic const traffic(p);
+  bool more = true;
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
     if (options.schedule != Schedule::automatic && (options.schedule == Schedule::ping_pong) != tile.ping_pong)
@@ -200,39 +228,49 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
     bool const promoted = gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
     if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
-    // Of such a tile what does not leave through the copy engine is stored element by element.
-    bool const by_copies =
-        bulk_copyable(p.c) && (p.beta == 0 ? size_of(p.c.type) > 1 : p.c.type == p.a.type || p.c.type == Scalar::fp32);
-    bool const slow = tile.columns % 32 != 0 && !by_copies;
-    if (slow && options.tile_n == 0) continue;
-    // Of pairs over an odd number of tiles, where every team has one tile at most: 896³ 5.65 -> 6.14 us. But lines that
-    // lie across two of the cache's take so long that sharing them is worth it: 2615x1200x7960 139 -> 86 us.
-    bool const few =
-        traffic.whole_lines &&
-        p.batch() * gemm_tile_count(p.m(), tile.rows, 1) * gemm_tile_count(p.n(), tile.columns, 1) <= concurrency;
-    auto const leaves_one = [&](std::int64_t extent, int size) {
-      return few && gemm_tile_count(extent, size, 1) % 2 != 0;
-    };
-    for (Cluster const& cluster : {Cluster{1, 1}, Cluster{2, 1}, Cluster{1, 2}}) {
+    if (tile.columns % 32 != 0 && !by_copies && options.tile_n == 0) continue;
+    for (Cluster const& cluster : gemm_clusters) {
       if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
-      // One of the teams would have nothing to do, or rows that a matrix does not have would be copied as well.
-      bool const idle =
-          (cluster.rows > 1 && (p.m() <= tile.rows || p.n() < tile.columns || leaves_one(p.m(), tile.rows))) ||
-          (cluster.cols > 1 && (p.n() <= tile.columns || p.m() < tile.rows || leaves_one(p.n(), tile.columns)));
-      if (idle && options.cluster_m == 0 && options.cluster_n == 0) continue;
+      if (!divides_tile(cluster, tile)) continue;
+      if (!asks_cluster && !suits_cluster(p, tile, cluster, concurrency)) continue;
       auto const consider = [&](int slices, int splits) {
-        if (!allows(options.slices, slices) || !allows(options.splits, splits)) return;
-        double const clocks = gemm_bulk_clocks(p, traffic, tile, promoted, slices, splits, cluster, concurrency);
-        if (clocks < best.clocks) best = {tile.rows, tile.columns, slices, splits, cluster, tile.ping_pong, clocks};
+        if (more && allows(options.slices, slices) && allows(options.splits, splits))
+          more = f(traffic, tile, promoted, cluster, slices, splits);
       };
       for (int slices = 1; slices <= (cluster.teams() > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices)
         consider(slices, 1);
       // Not in clusters, unless asked for: 512x512x16384 of bf16 20.5 -> 22.3 us.
       if (cluster.teams() == 1 || options.cluster_m * options.cluster_n > 1)
         for_gemm_splits(p, tile, options, steps, concurrency, used, [&](int splits) { consider(1, splits); });
+      if (!more) return;
     }
   }
+}
+
+/// The fastest of the candidates.
+inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
+                                       bool own_epilogue) {
+  GemmBulkChoice best;
+  for_gemm_bulk_candidates(p, options, concurrency, own_epilogue,
+                           [&](GemmBulkTraffic const& traffic, GemmBulkTile const& tile, bool promoted,
+                               Cluster const& cluster, int slices, int splits) {
+                             double const clocks =
+                                 gemm_bulk_clocks(p, traffic, tile, promoted, slices, splits, cluster, concurrency);
+                             if (clocks < best.clocks)
+                               best = {tile.rows, tile.columns, slices, splits, cluster, tile.ping_pong, clocks};
+                             return true;
+                           });
   return best;
+}
+
+/// Whether there is one.
+inline bool has_gemm_bulk_candidate(GemmProblem const& p, GemmOptions const& options, bool own_epilogue) {
+  bool found = false;
+  for_gemm_bulk_candidates(p, options, 1, own_epilogue, [&](auto&&...) {
+    found = true;
+    return false;
+  });
+  return found;
 }
 
 /// What keeps a product from the bulk pipeline, where there is one; nullptr: nothing.
@@ -246,7 +284,7 @@ inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& o
   if (options.workspace_bytes < bulk_workspace(p))
     return "the hopper pipeline reads factors in multiples of 16 bytes, fp32 and 8-bit ones along K: others are "
            "repacked, for which options.workspace is missing or too small (gemm_workspace_size)";
-  if (choose_gemm_bulk(p, options, 1, own_epilogue).rows == 0)
+  if (!has_gemm_bulk_candidate(p, options, own_epilogue))
     return "the hopper pipeline has no such tile or so many slices of K";
   return nullptr;
 }

@@ -223,6 +223,29 @@ struct GemmBulk : BulkSizes {
 /// For the products of a list, whose sizes nobody knows who chooses.
 inline constexpr int gemm_list_rows = 128, gemm_list_columns = 256;
 
+/// What the tiles have in common whose teams work alike: factors of the time of a step, unless said otherwise.
+struct GemmBulkKind {
+  /// Where two teams load together, one above the other or beside each other, and where four or eight do: what comes
+  /// from other teams enters shared memory at some 65 bytes a clock, what a team has loaded itself at 80. Steps of few
+  /// products wait for it.
+  double over, beside, cluster;
+  double single;  // where a team has but one tile: the tensor cores wait for a consumer that takes turns with nobody
+  double tf32;    // of any but pairs, which wait for their copies: products take longer than those of 16 bits
+  double stored;  // elements of a tile that leave in a clock
+  double parts;   // clocks of a team with a part of K, beside the sum of them
+  double joined;  // clocks of another slice of K, beside those of its elements
+  double seen;    // of the shorter of steps and what memory needs for them, the fraction that the longer does not hide
+  double early, half_early;  // clocks of a start that are under the kernel before where few teams run, and where many
+};
+/// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns or more; two that share a
+/// tile; two that take turns.
+inline constexpr GemmBulkKind gemm_bulk_small{1.06, 1.02, 0.92, 1, 1.2, 15, 3150, 1600, 1, 1000, 440},
+    gemm_bulk_lone{1.3, 1.3, 1.1, 1, 1.2, 21, 3150, 1850, 0.1, 0, 0},
+    gemm_bulk_wide{1.4, 1.17, 1.1, 1, 1.18, 21, 3150, 1850, 0.1, 0, 0},
+    gemm_bulk_shared{0.98, 0.98, 0.93, 1, 1, 21, 2550, 0, 0.1, 0, 0},
+    gemm_bulk_largest{0.945, 0.945, 0.93, 1, 1, 21, 2550, 0, 0.1, 0, 0},
+    gemm_bulk_turns{0.955, 0.955, 0.92, 1.03, 1, 15, 2550, 0, 0.1, 0, 0};
+
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
 /// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
 /// fp32 accumulators through the ring, which holds those of max_slices - 1.
@@ -231,26 +254,34 @@ struct GemmBulkTile {
   bool ping_pong;
   int max_slices;
   double step, promoted_step;
+  GemmBulkKind const& kind;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1180, 1250}, {128, 192, true, 1, 876, 0},  {128, 176, true, 1, 805, 0},
-    {128, 160, true, 1, 735, 0},      {128, 144, true, 1, 680, 0},  {128, 128, true, 1, 608, 0},
-    {128, 112, true, 1, 560, 0},      {64, 128, true, 1, 385, 0},   {64, 32, true, 1, 245, 0},
-    {128, 192, false, 2, 890, 930},   {128, 160, false, 1, 745, 0}, {128, 128, false, 4, 640, 600},
-    {64, 128, false, 4, 300, 450},    {64, 64, false, 1, 200, 0},
+    {128, 256, false, 2, 1201, 1250, gemm_bulk_largest}, {128, 192, true, 1, 878, 0, gemm_bulk_turns},
+    {128, 176, true, 1, 817, 0, gemm_bulk_turns},        {128, 160, true, 1, 757, 0, gemm_bulk_turns},
+    {128, 144, true, 1, 692, 0, gemm_bulk_turns},        {128, 128, true, 1, 629, 0, gemm_bulk_turns},
+    {128, 112, true, 1, 572, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
+    {128, 160, false, 1, 756, 0, gemm_bulk_shared},      {128, 128, false, 4, 623, 600, gemm_bulk_shared},
+    {128, 96, false, 1, 501, 0, gemm_bulk_shared},       {64, 128, false, 4, 318, 450, gemm_bulk_wide},
+    {64, 96, false, 1, 280, 0, gemm_bulk_lone},          {64, 64, false, 1, 206, 0, gemm_bulk_lone},
+    {64, 32, true, 1, 255, 0, gemm_bulk_small},
 };
 
-/// What does not depend on K, in clocks, fitted to small products on the same machine.
+/// Teams that load together, in the order of trial.
+inline constexpr Cluster gemm_clusters[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}, {4, 2}, {2, 4}};
+
+/// Multiprocessors from which on those of more than two are tried: a part of a device may have no group of so many.
+inline constexpr int gemm_cluster_concurrency = 64;
+
+/// The rest of the model, in clocks, fitted to some 160 shapes of bf16 on the same machine, aligned by 16 to 128 bytes,
+/// each in every tile and cluster: what is chosen then takes 1.03 times the best of them.
 struct GemmBulkClocks {
   static constexpr double start = 4300;  // launch, descriptors, first stage
-  /// Of that, what is under the kernel before where teams of both fit a multiprocessor.
   static constexpr double early(GemmBulkTile const& t, double busy) {
-    return gemm_bulk_teams_apart(t.columns, t.ping_pong) ? (busy <= 0.6 ? 1000 : (busy < 1 ? 440 : 0)) : 0;
+    return busy <= 0.6 ? t.kind.early : (busy < 1 ? t.kind.half_early : 0);
   }
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
-  static constexpr double store(GemmBulkTile const& t) {
-    return 800 + t.rows * t.columns / (!t.ping_pong ? 24.0 : (t.rows * t.columns == 8192 ? 18.0 : 12.0));
-  }
+  static constexpr double store(GemmBulkTile const& t) { return 1000 + t.rows * t.columns / t.kind.stored; }
   /// What that takes longer where C is added to: 8192 elements of a consumer's have come before, more must be waited
   /// for.
   static constexpr double add(GemmBulkTile const& t) {
@@ -259,30 +290,23 @@ struct GemmBulkClocks {
   }
   /// What remains of it where one consumer stores under the products of the other.
   static constexpr double turn(GemmBulkTile const& t, bool adds) {
-    return t.rows * t.columns / 32.0 * (adds ? 1.5 : 1.0);
+    return t.rows * t.columns / 31.0 * (adds ? 1.5 : 1.0);
   }
   /// By both consumers or, the more teams send at a time the slower unless all wait for memory, by the one of a tile.
   static constexpr double combine(GemmBulkTile const& t, int slices, bool promoted, bool cached, double busy) {
     if (slices == 1) return 0;
-    if (t.rows > 64 || promoted) return 2200 + 0.17 * (slices - 1) * t.rows * t.columns;
-    double const few = 300 + 1600 * (slices - 1), many = cached ? 19000 * busy - 2800 : 0;
+    if (t.kind.joined == 0 || promoted) return 2200 + 0.17 * (slices - 1) * t.rows * t.columns;
+    double const few = 300 + t.kind.joined * (slices - 1), many = cached ? 19000 * busy - 2800 : 0;
     return few > many ? few : many;
-  }
-  /// Of parts of K, beside the sum of them.
-  static constexpr double parts(GemmBulkTile const& t) { return t.rows == 64 ? 4000 : 2500; }
-  /// Until the first stage of 64 x 128, which has two lines of each row, is there where they lie across two of the
-  /// cache's.
-  static constexpr double first_stage(GemmBulkTile const& t, bool promoted, bool whole_lines) {
-    return t.rows == 64 && t.columns == 128 && !promoted && !whole_lines ? 600 : 0;
   }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
-    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.3 : (aligned < 128 ? 2.6 : 2.0));
+    return aligned < 32 ? 5.14 : (aligned < 64 ? 3 : (aligned < 128 ? 2.8 : 2.07));
   }
   /// Of that, how much is left where few load: two multiprocessors share a way to the second-level cache, which gives
   /// 42 bytes a clock to each of all 132, and up to 90 to one of 66. Where some have another beside them, these take as
   /// long as if all had.
-  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.97 : 0.65; }
+  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.96 : 0.57; }
   /// Of so many bytes from memory by the teams of these waves, in the same way.
   static constexpr double streamed(double bytes, double waves) {
     if (waves <= 0) return 0;
@@ -290,40 +314,29 @@ struct GemmBulkClocks {
     double const last = rest > 0.5 ? (rest > 0.85 ? rest : 0.85) : (rest > 0 ? (whole > 0 ? 0.35 : 0.56) : 0);
     return bytes / 2150 * (whole + last) / waves;
   }
-  /// Steps and the memory's part of them, of which the longer hides most of the other, but with the smallest tile.
+  /// Steps and the memory's part of them, of which the longer hides most of the other.
   static constexpr double longer(GemmBulkTile const& t, double steps, double streamed) {
-    double const seen = t.columns == 32 ? 1 : 0.1;
-    return steps > streamed ? steps + seen * streamed : streamed + seen * steps;
+    return steps > streamed ? steps + t.kind.seen * streamed : streamed + t.kind.seen * steps;
   }
-  /// How much of its time a step takes where two teams load a tile together: the larger tiles are, the less the cache
-  /// was short of, and where sums are promoted nothing is won, unless they are scaled too. Of the largest, sharing the
-  /// right one saves 0.3 to 1.7 %. Sharing right tiles of 64 rows does not pay, which was measured and not understood;
-  /// nor why sharing left ones is better where both factors are `cached`, but in ping-pong of many columns.
-  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool scaled, bool cached) {
+  /// How much of its time a step takes where teams load together. Where sums are promoted nothing is won, unless they
+  /// are scaled too.
+  static constexpr double together(GemmBulkTile const& t, Cluster const& c, bool promoted, bool scaled) {
     if (c.teams() == 1) return 1;
     if (promoted) return scaled ? 0.98 : 1;
-    if (t.rows == 64) return c.rows > 1 ? 1.35 : (t.ping_pong ? 0.98 : (t.columns < 128 ? 1.3 : 1.22));
-    if (cached && t.columns < 256 && !(t.ping_pong && t.columns >= 160)) return c.rows > 1 ? 1 : 0.97;
-    return t.columns < 160 ? 0.98 : (t.columns < 256 || c.rows > 1 ? 0.99 : 1);
+    return c.teams() > 2 ? t.kind.cluster : (c.rows > 1 ? t.kind.over : t.kind.beside);
   }
-  /// Of the smaller tiles, whose products of tf32 take longer than those of 16 bits; two teams wait for their copies.
   static constexpr double products(GemmBulkTile const& t, Cluster const& c, bool tf32) {
-    return tf32 && t.rows == 64 && c.teams() == 1 ? 1.2 : 1;
+    return tf32 && c.teams() != 2 ? t.kind.tf32 : 1;
   }
   static constexpr double cache_bytes = 32 << 20;  // of factors that stay in it
-  /// In ping-pong the tensor cores wait for a consumer that has no other to take turns with; of the smallest tile they
-  /// wait in any case.
-  static constexpr double single(GemmBulkTile const& t, double waves) {
-    return t.ping_pong && t.rows > 64 && waves <= 1 ? 1.05 : 1;
-  }
-  /// Before the first step of two teams that do: seen with the largest tile, of which a team may have but one, and in
-  /// ping-pong over 16 steps a tile, where sharing then gains nothing.
-  static constexpr double meeting(GemmBulkTile const& t, Cluster const& c) {
-    if (c.teams() == 1) return 0;
-    return t.columns == 256 ? 500 : (t.rows == 64 ? 100 : (t.ping_pong ? 180 : 0));
-  }
+  static constexpr double single(GemmBulkTile const& t, double waves) { return waves <= 1 ? t.kind.single : 1; }
+  /// Where some teams of a cluster have no tile, of a step and of its copies: the copy engine is slow to fill rows that
+  /// a matrix does not have, and all wait for it.
+  static constexpr double idle_step = 1.09, idle_copies = 1.24;
+  /// Before the first step of teams that load together.
+  static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
-  static constexpr double usable(int slices) { return slices > 3 ? 0.87 : (slices > 2 ? 0.93 : 1); }
+  static constexpr double usable(int teams) { return teams > 3 ? 0.91 : (teams > 2 ? 0.93 : 1); }
 };
 
 }  // namespace tessera::detail

@@ -320,8 +320,8 @@ struct GemmKernel : GemmTile<Atoms> {
         int const begin = team * steps / a_tile, end = (team + 1) * steps / a_tile;
         first += begin, steps = end - begin;
       } else {
-        at.row = at.row * cluster.rows + (cluster.rows > 1 ? team : 0);
-        at.col = at.col * cluster.cols + (cluster.cols > 1 ? team : 0);
+        at.row = at.row * cluster.rows + cluster.row(team);
+        at.col = at.col * cluster.cols + cluster.col(team);
       }
     }
     return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, factors, first, steps};
