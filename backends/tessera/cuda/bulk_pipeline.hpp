@@ -50,14 +50,14 @@ KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
 /// One role's place in a ring of stages. In ping-pong a consumer's turn ends when it has acquired the last step of its
 /// tile. Only then may the other wait for its own: a barrier knows two phases, and before that the stage might be more
 /// than one behind.
-template <class Stage, bool PingPong>
+template <class Stage, bool PingPong, bool Multicast>
 struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
   int group;
-  bool leads;                         // the first warp of a consumer
-  bool paired;                        // other teams load some of what this one reads
-  int teams;                          // of the cluster: all wait for all, since that some need not is longer to tell
+  bool releases;                      // this lane gives stages back to its own team,
+  bool tells;                         // or to the team of the cluster with its number: all wait for all, since that
+  std::uint32_t told;                 // some need not is longer to tell. The address of that team's first barrier.
   int at = 0, oldest = 0, ahead = 0;  // steps of the tile
   std::uint32_t phase = 0;
   bool waits = false;  // for the kernels ahead, before the first copy
@@ -101,11 +101,9 @@ struct Stream {
     return s;
   }
   __device__ __forceinline__ void release() {
-    if (leads) {
-      int const lane = ptx::lane();
-      if (!paired && lane == 0) ptx::barrier_arrive(empty + oldest);
-      if (paired && lane < teams) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
-    }
+    if (releases) ptx::barrier_arrive(empty + oldest);
+    if constexpr (Multicast)
+      if (tells) ptx::cluster_arrive(told + oldest * static_cast<int>(sizeof(*empty)));
     if (++oldest == Stage::depth) oldest = 0;
   }
   /// A tile of this consumer begins.
@@ -121,8 +119,8 @@ struct Stream {
   }
 };
 
-template <bool PingPong, class... Stage>
-struct Ends : Stream<Stage, PingPong>... {};
+template <bool PingPong, bool Multicast, class... Stage>
+struct Ends : Stream<Stage, PingPong, Multicast>... {};
 
 /// Teams that share a tile along K, and those that load tiles together: neighbours in the league.
 template <class Kernel>
@@ -147,7 +145,7 @@ template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   static_assert(!Atoms::ping_pong || sizeof...(Stage) == 1, "in ping-pong a stream says whose turn it is");
   template <class S>
-  using End = Stream<S, Atoms::ping_pong>;
+  using End = Stream<S, Atoms::ping_pong, Atoms::multicast>;
   /// Several streams have longer steps and more to count: 2 % slower at 1024 keys of attention by a whole warp.
   static constexpr bool whole_warp = sizeof...(Stage) == 1;
   /// The first tile is found while barriers are made, and the producer waits for the kernels ahead just before its
@@ -163,7 +161,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
 
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    Memory& shared = *static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
+    auto* const memory = static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
+    __builtin_assume(memory != nullptr);  // or every address of a barrier is chosen anew
+    Memory& shared = *memory;
     int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
     Cluster const shape = cluster<Atoms>(kernel);
     bool const paired = shape.teams() > 1, alone = !paired && slices(kernel) == 1;
@@ -187,16 +187,31 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       ptx::cluster_meet();
     ptx::let_next_grid_start();
     if constexpr (!PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
-    Ends<Atoms::ping_pong, Stage...> ends{
+    int const lane = id % 32;
+    bool const leads = warp % 4 == 0, tells = leads && paired && lane < shape.teams();
+    Ends<Atoms::ping_pong, Atoms::multicast, Stage...> ends{
         End<Stage>{static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
-                   static_cast<Barriers<Stage>&>(shared).empty, group, warp % 4 == 0, paired, shape.teams()}...};
+                   static_cast<Barriers<Stage>&>(shared).empty, group, leads && !paired && lane == 0, tells,
+                   told<Stage>(shared, lane)}...};
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
       if (warp == 0 && (whole_warp || ptx::elect_one())) {
         if constexpr (starts_early) ((static_cast<End<Stage>&>(ends).waits = true), ...);
-        each_tile<!starts_early>(first, team, tiles,
-                                 [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, together); });
+        auto const produce_all = [&](Neighbours const& with) TESSERA_INLINE_LAMBDA {
+          each_tile<!starts_early>(first, team, tiles,
+                                   [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, with); });
+        };
+        // What is known of all copies is known to a loop of its own: small tiles wait for the instructions of a step,
+        // which one warp goes through one after the other.
+        if (!paired)
+          produce_all(Neighbours{});
+        else if (together.right.shift == 0)
+          produce_all(Neighbours{together.left, {}});
+        else if (together.left.shift == 0)
+          produce_all(Neighbours{{}, together.right});
+        else
+          produce_all(together);
         if (paired) (static_cast<End<Stage>&>(ends).finish(), ...);
       }
     } else {
@@ -232,6 +247,14 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   }
 
  private:
+  /// Where team `lane` of the cluster waits for stages to be empty.
+  template <class S>
+  __device__ __forceinline__ static std::uint32_t told(Barriers<S>& barriers, int lane) {
+    if constexpr (Atoms::multicast)
+      return ptx::cluster_address(ptx::shared_address(barriers.empty), lane);
+    else
+      return 0;
+  }
   struct FoundFirst {
     typename Kernel::Tile found;
     __device__ __forceinline__ FoundFirst(Kernel const& kernel, int t) : found(kernel.tile(t)) {}
@@ -297,7 +320,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     for (int j = 0; j < last; ++j)
       (
           [&] {
-            if (j < steps<Stage>(tile))
+            if (sizeof...(Stage) == 1 || j < steps<Stage>(tile))
               static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp, starts_early>(kernel, tile, j,
                                                                                                together);
           }(),

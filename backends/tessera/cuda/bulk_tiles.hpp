@@ -56,6 +56,7 @@ struct Share {
 struct Neighbours {
   Share left, right;
   Neighbours() = default;
+  __device__ __forceinline__ Neighbours(Share const& l, Share const& r) : left(l), right(r) {}
   __device__ __forceinline__ Neighbours(Cluster const& cluster, int team) {
     int const row = cluster.row(team), col = cluster.col(team);
     left = {cluster.cols / 2, col, static_cast<std::uint16_t>(((1 << cluster.cols) - 1) << (team - col))};
