@@ -239,12 +239,12 @@ struct GemmBulkKind {
 };
 /// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns or more; two that share a
 /// tile; two that take turns.
-inline constexpr GemmBulkKind gemm_bulk_small{1.06, 1.02, 0.92, 1, 1.2, 15, 3150, 1600, 1, 1000, 440},
-    gemm_bulk_lone{1.3, 1.3, 1.1, 1, 1.2, 21, 3150, 1850, 0.1, 0, 0},
-    gemm_bulk_wide{1.4, 1.17, 1.1, 1, 1.18, 21, 3150, 1850, 0.1, 0, 0},
-    gemm_bulk_shared{0.98, 0.98, 0.93, 1, 1, 21, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_largest{0.945, 0.945, 0.93, 1, 1, 21, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_turns{0.955, 0.955, 0.92, 1.03, 1, 15, 2550, 0, 0.1, 0, 0};
+inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.98, 0.99, 1, 1.2, 15, 3150, 1600, 1, 1000, 440},
+    gemm_bulk_lone{1.28, 1.11, 1.11, 1, 1.2, 22, 3150, 1850, 0.1, 0, 0},
+    gemm_bulk_wide{1.39, 1.18, 1.1, 1, 1.18, 22, 3150, 1850, 0.1, 0, 0},
+    gemm_bulk_shared{1.03, 0.99, 0.94, 1, 1, 22, 2550, 0, 0.1, 0, 0},
+    gemm_bulk_largest{1, 1, 0.97, 1, 1, 22, 2550, 0, 0.1, 0, 0},
+    gemm_bulk_turns{1, 0.95, 0.93, 1.06, 1, 15, 2550, 0, 0.1, 0, 0};
 
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
 /// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
@@ -257,14 +257,14 @@ struct GemmBulkTile {
   GemmBulkKind const& kind;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1201, 1250, gemm_bulk_largest}, {128, 192, true, 1, 878, 0, gemm_bulk_turns},
-    {128, 176, true, 1, 817, 0, gemm_bulk_turns},        {128, 160, true, 1, 757, 0, gemm_bulk_turns},
-    {128, 144, true, 1, 692, 0, gemm_bulk_turns},        {128, 128, true, 1, 629, 0, gemm_bulk_turns},
-    {128, 112, true, 1, 572, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
-    {128, 160, false, 1, 756, 0, gemm_bulk_shared},      {128, 128, false, 4, 623, 600, gemm_bulk_shared},
-    {128, 96, false, 1, 501, 0, gemm_bulk_shared},       {64, 128, false, 4, 318, 450, gemm_bulk_wide},
-    {64, 96, false, 1, 280, 0, gemm_bulk_lone},          {64, 64, false, 1, 206, 0, gemm_bulk_lone},
-    {64, 32, true, 1, 255, 0, gemm_bulk_small},
+    {128, 256, false, 2, 1230, 1250, gemm_bulk_largest}, {128, 192, true, 1, 882, 0, gemm_bulk_turns},
+    {128, 176, true, 1, 816, 0, gemm_bulk_turns},        {128, 160, true, 1, 774, 0, gemm_bulk_turns},
+    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 590, 0, gemm_bulk_turns},
+    {128, 112, true, 1, 553, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
+    {128, 160, false, 1, 775, 0, gemm_bulk_shared},      {128, 128, false, 4, 608, 600, gemm_bulk_shared},
+    {128, 96, false, 1, 493, 0, gemm_bulk_shared},       {64, 128, false, 4, 322, 450, gemm_bulk_wide},
+    {64, 96, false, 1, 286, 0, gemm_bulk_lone},          {64, 64, false, 1, 194, 0, gemm_bulk_lone},
+    {64, 32, true, 1, 247, 0, gemm_bulk_small},
 };
 
 /// Teams that load together, in the order of trial.
@@ -281,7 +281,7 @@ struct GemmBulkClocks {
     return busy <= 0.6 ? t.kind.early : (busy < 1 ? t.kind.half_early : 0);
   }
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
-  static constexpr double store(GemmBulkTile const& t) { return 1000 + t.rows * t.columns / t.kind.stored; }
+  static constexpr double store(GemmBulkTile const& t) { return 910 + t.rows * t.columns / t.kind.stored; }
   /// What that takes longer where C is added to: 8192 elements of a consumer's have come before, more must be waited
   /// for.
   static constexpr double add(GemmBulkTile const& t) {
@@ -301,12 +301,12 @@ struct GemmBulkClocks {
   }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
-    return aligned < 32 ? 5.14 : (aligned < 64 ? 3 : (aligned < 128 ? 2.8 : 2.07));
+    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.6 : (aligned < 128 ? 3 : 2.08));
   }
   /// Of that, how much is left where few load: two multiprocessors share a way to the second-level cache, which gives
   /// 42 bytes a clock to each of all 132, and up to 90 to one of 66. Where some have another beside them, these take as
   /// long as if all had.
-  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.96 : 0.57; }
+  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.96 : 0.54; }
   /// Of so many bytes from memory by the teams of these waves, in the same way.
   static constexpr double streamed(double bytes, double waves) {
     if (waves <= 0) return 0;
@@ -332,7 +332,7 @@ struct GemmBulkClocks {
   static constexpr double single(GemmBulkTile const& t, double waves) { return waves <= 1 ? t.kind.single : 1; }
   /// Where some teams of a cluster have no tile, of a step and of its copies: the copy engine is slow to fill rows that
   /// a matrix does not have, and all wait for it.
-  static constexpr double idle_step = 1.09, idle_copies = 1.24;
+  static constexpr double idle_step = 1.06, idle_copies = 1.24;
   /// Before the first step of teams that load together.
   static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
