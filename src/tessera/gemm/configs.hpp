@@ -243,8 +243,8 @@ inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.98, 0.99, 1, 1.2, 15, 3150
     gemm_bulk_lone{1.28, 1.11, 1.11, 1, 1.2, 22, 3150, 1850, 0.1, 0, 0},
     gemm_bulk_wide{1.39, 1.18, 1.1, 1, 1.18, 22, 3150, 1850, 0.1, 0, 0},
     gemm_bulk_shared{1.03, 0.99, 0.94, 1, 1, 22, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_largest{1, 1, 0.97, 1, 1, 22, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_turns{1, 0.95, 0.93, 1.06, 1, 15, 2550, 0, 0.1, 0, 0};
+    gemm_bulk_largest{0.945, 0.945, 0.93, 1, 1, 22, 2550, 0, 0.1, 0, 0},
+    gemm_bulk_turns{0.97, 0.95, 0.93, 1.06, 1, 15, 2550, 0, 0.1, 0, 0};
 
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
 /// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
@@ -257,9 +257,9 @@ struct GemmBulkTile {
   GemmBulkKind const& kind;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1230, 1250, gemm_bulk_largest}, {128, 192, true, 1, 882, 0, gemm_bulk_turns},
+    {128, 256, false, 2, 1201, 1250, gemm_bulk_largest}, {128, 192, true, 1, 882, 0, gemm_bulk_turns},
     {128, 176, true, 1, 816, 0, gemm_bulk_turns},        {128, 160, true, 1, 774, 0, gemm_bulk_turns},
-    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 590, 0, gemm_bulk_turns},
+    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 622, 0, gemm_bulk_turns},
     {128, 112, true, 1, 553, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
     {128, 160, false, 1, 775, 0, gemm_bulk_shared},      {128, 128, false, 4, 608, 600, gemm_bulk_shared},
     {128, 96, false, 1, 493, 0, gemm_bulk_shared},       {64, 128, false, 4, 322, 450, gemm_bulk_wide},
