@@ -160,8 +160,12 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   double const a_step = step * (idle ? GemmBulkClocks::idle_step : 1),
                copies = gemm_bulk_copies(traffic, tile, cluster, busy) * (idle ? GemmBulkClocks::idle_copies : 1);
   double const streamed = traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, filled);
-  double const sum = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(a_step, copies) *
-                     GemmBulkClocks::single(tile, waves);
+  double const all_steps = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(a_step, copies) *
+                           GemmBulkClocks::single(tile, waves);
+  bool const once = !idle && 2 * streamed > waves * all_steps &&
+                    ((cluster.rows > 1 && std::int64_t{cluster.rows} * tile.rows >= p.m()) ||
+                     (cluster.cols > 1 && std::int64_t{cluster.cols} * tile.columns >= p.n()));
+  double const sum = all_steps * (once ? GemmBulkClocks::once : 1);
   bool const adds = p.beta != 0 && splits == 1;
   double const added = splits > 1 ? tile.kind.parts + gemm_split_clocks(p, splits) : 0;
   double const stored = GemmBulkClocks::store(tile) + (adds ? GemmBulkClocks::add(tile) : 0),

@@ -229,7 +229,7 @@ struct GemmBulkKind {
   /// from other teams enters shared memory at some 65 bytes a clock, what a team has loaded itself at 80. Steps of few
   /// products wait for it.
   double over, beside, cluster;
-  double single;  // where a team has but one tile: the tensor cores wait for a consumer that takes turns with nobody
+  double single;  // where a team has but one tile: nothing is multiplied while its consumers do something else
   double tf32;    // of any but pairs, which wait for their copies: products take longer than those of 16 bits
   double stored;  // elements of a tile that leave in a clock
   double parts;   // clocks of a team with a part of K, beside the sum of them
@@ -243,7 +243,7 @@ inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.98, 0.99, 1, 1.2, 15, 3150
     gemm_bulk_lone{1.28, 1.11, 1.11, 1, 1.2, 22, 3150, 1850, 0.1, 0, 0},
     gemm_bulk_wide{1.39, 1.18, 1.1, 1, 1.18, 22, 3150, 1850, 0.1, 0, 0},
     gemm_bulk_shared{1.03, 0.99, 0.94, 1, 1, 22, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_largest{0.945, 0.945, 0.93, 1, 1, 22, 2550, 0, 0.1, 0, 0},
+    gemm_bulk_largest{0.945, 0.945, 0.93, 1.05, 1, 22, 2550, 0, 0.1, 0, 0},
     gemm_bulk_turns{0.97, 0.95, 0.93, 1.06, 1, 15, 2550, 0, 0.1, 0, 0};
 
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
@@ -259,7 +259,7 @@ struct GemmBulkTile {
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
     {128, 256, false, 2, 1201, 1250, gemm_bulk_largest}, {128, 192, true, 1, 882, 0, gemm_bulk_turns},
     {128, 176, true, 1, 816, 0, gemm_bulk_turns},        {128, 160, true, 1, 774, 0, gemm_bulk_turns},
-    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 622, 0, gemm_bulk_turns},
+    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 614, 0, gemm_bulk_turns},
     {128, 112, true, 1, 553, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
     {128, 160, false, 1, 775, 0, gemm_bulk_shared},      {128, 128, false, 4, 608, 600, gemm_bulk_shared},
     {128, 96, false, 1, 493, 0, gemm_bulk_shared},       {64, 128, false, 4, 322, 450, gemm_bulk_wide},
@@ -333,6 +333,8 @@ struct GemmBulkClocks {
   /// Where some teams of a cluster have no tile, of a step and of its copies: the copy engine is slow to fill rows that
   /// a matrix does not have, and all wait for it.
   static constexpr double idle_step = 1.06, idle_copies = 1.24;
+  /// Of the steps, where memory takes half as long or more and one cluster alone asks for each line of a factor.
+  static constexpr double once = 0.8;
   /// Before the first step of teams that load together.
   static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
