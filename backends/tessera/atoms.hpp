@@ -39,7 +39,9 @@ struct BulkSizes {
   static constexpr bool adds = false;         // accumulators are added to memory
   static constexpr bool staged_adds = true;   // through shared memory
   static constexpr bool multicast = false;    // teams of a cluster may load tiles together
-  static constexpr bool rehearses = false;    // the body runs once without a step, before there is anything to do
+  // There are registers for which lanes give stages back to which team.
+  static constexpr bool ready_releases = false;
+  static constexpr bool rehearses = false;  // the body runs once without a step, before there is anything to do
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };

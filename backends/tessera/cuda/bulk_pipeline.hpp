@@ -50,14 +50,18 @@ KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
 /// One role's place in a ring of stages. In ping-pong a consumer's turn ends when it has acquired the last step of its
 /// tile. Only then may the other wait for its own: a barrier knows two phases, and before that the stage might be more
 /// than one behind.
-template <class Stage, bool PingPong, bool Multicast>
+template <class Stage, bool PingPong, bool Ready>
 struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
   int group;
-  bool releases;                      // this lane gives stages back to its own team,
-  bool tells;                         // or to the team of the cluster with its number: all wait for all, since that
-  std::uint32_t told;                 // some need not is longer to tell. The address of that team's first barrier.
+  bool leads;   // the first warp of a consumer
+  bool paired;  // other teams load some of what this one reads
+  int teams;    // of the cluster: all wait for all, since that some need not is longer to tell
+  // The same, ready for each lane where there are registers for it: whether it gives stages back to its own team, or
+  // tells the team of its number, and where that one's first barrier is.
+  bool releases, tells;
+  std::uint32_t told;
   int at = 0, oldest = 0, ahead = 0;  // steps of the tile
   std::uint32_t phase = 0;
   bool waits = false;  // for the kernels ahead, before the first copy
@@ -101,9 +105,14 @@ struct Stream {
     return s;
   }
   __device__ __forceinline__ void release() {
-    if (releases) ptx::barrier_arrive(empty + oldest);
-    if constexpr (Multicast)
+    if constexpr (Ready) {
+      if (releases) ptx::barrier_arrive(empty + oldest);
       if (tells) ptx::cluster_arrive(told + oldest * static_cast<int>(sizeof(*empty)));
+    } else if (leads) {
+      int const lane = ptx::lane();
+      if (!paired && lane == 0) ptx::barrier_arrive(empty + oldest);
+      if (paired && lane < teams) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
+    }
     if (++oldest == Stage::depth) oldest = 0;
   }
   /// A tile of this consumer begins.
@@ -119,8 +128,8 @@ struct Stream {
   }
 };
 
-template <bool PingPong, bool Multicast, class... Stage>
-struct Ends : Stream<Stage, PingPong, Multicast>... {};
+template <bool PingPong, bool Ready, class... Stage>
+struct Ends : Stream<Stage, PingPong, Ready>... {};
 
 /// Teams that share a tile along K, and those that load tiles together: neighbours in the league.
 template <class Kernel>
@@ -145,7 +154,7 @@ template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   static_assert(!Atoms::ping_pong || sizeof...(Stage) == 1, "in ping-pong a stream says whose turn it is");
   template <class S>
-  using End = Stream<S, Atoms::ping_pong, Atoms::multicast>;
+  using End = Stream<S, Atoms::ping_pong, Atoms::ready_releases>;
   /// Several streams have longer steps and more to count: 2 % slower at 1024 keys of attention by a whole warp.
   static constexpr bool whole_warp = sizeof...(Stage) == 1;
   /// The first tile is found while barriers are made, and the producer waits for the kernels ahead just before its
@@ -162,7 +171,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     auto* const memory = static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
-    __builtin_assume(memory != nullptr);  // or every address of a barrier is chosen anew
+    // Or every address of a barrier is chosen anew, for which kernels with short steps wait.
+    if constexpr (Atoms::multicast) __builtin_assume(memory != nullptr);
     Memory& shared = *memory;
     int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
     Cluster const shape = cluster<Atoms>(kernel);
@@ -188,11 +198,11 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     ptx::let_next_grid_start();
     if constexpr (!PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
     int const lane = id % 32;
-    bool const leads = warp % 4 == 0, tells = leads && paired && lane < shape.teams();
-    Ends<Atoms::ping_pong, Atoms::multicast, Stage...> ends{
-        End<Stage>{static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
-                   static_cast<Barriers<Stage>&>(shared).empty, group, leads && !paired && lane == 0, tells,
-                   told<Stage>(shared, lane)}...};
+    bool const leads = warp % 4 == 0;
+    Ends<Atoms::ping_pong, Atoms::ready_releases, Stage...> ends{End<Stage>{
+        static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
+        static_cast<Barriers<Stage>&>(shared).empty, group, leads, paired, shape.teams(), leads && !paired && lane == 0,
+        leads && paired && lane < shape.teams(), told<Stage>(shared, lane)}...};
     int const tiles = static_cast<int>(kernel.tiles());
     if (group == 0) {
       ptx::give_registers<Atoms::producer_registers>();
@@ -250,7 +260,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   /// Where team `lane` of the cluster waits for stages to be empty.
   template <class S>
   __device__ __forceinline__ static std::uint32_t told(Barriers<S>& barriers, int lane) {
-    if constexpr (Atoms::multicast)
+    if constexpr (Atoms::ready_releases)
       return ptx::cluster_address(ptx::shared_address(barriers.empty), lane);
     else
       return 0;

@@ -215,7 +215,8 @@ struct GemmBulk : BulkSizes {
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
   /// many steps go one into the other: after the last the tensor cores wait for the sum.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
-  static constexpr bool crowded = Promotes || ping_pong;  // of registers
+  static constexpr bool crowded = Promotes || ping_pong;              // of registers
+  static constexpr bool ready_releases = !Promotes && Columns < 256;  // else there is no register for them
   static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers,
                        consumer_registers = apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers);
 };
