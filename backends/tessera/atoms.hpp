@@ -41,7 +41,8 @@ struct BulkSizes {
   static constexpr bool multicast = false;    // teams of a cluster may load tiles together
   // There are registers for which lanes give stages back to which team.
   static constexpr bool ready_releases = false;
-  static constexpr bool rehearses = false;  // the body runs once without a step, before there is anything to do
+  static constexpr bool cuts_tiles = false;  // what hangs over an edge is not copied, for which too there are registers
+  static constexpr bool rehearses = false;   // the body runs once without a step, before there is anything to do
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };

@@ -139,7 +139,7 @@ TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tile
 
 TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
   auto const options = all_tiles<bf16_t>(hopper);
-  for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}}) {
+  for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}, Size{139, 401, 200}}) {
     for (GemmOptions const& o : options) check_product<bf16_t, bf16_t, bf16_t>(s, o, 0.5);
     for (double beta : {0.0, -0.5})
       for (GemmOptions const& o : options) check_product<fp16_t, fp16_t, float>(s, o, beta);

@@ -79,6 +79,33 @@ struct Atoms : Registers<Element, Sizes> {
     if (teams_together > 1) return source<Tile>(m, teams_together);
     return tensor_map(Tile::transposed ? m.transposed() : m, box_lines<Tile>(m));
   }
+  /// The last tiles of a matrix, of which one may hang over its edge and, of those of a cluster of `along` teams, some
+  /// may lie outside: lines that are not there are not copied, but for the rest of the eight by which the swizzle goes.
+  template <class Tile>
+  struct Edge {
+    Source part;        // of the tile, or the share of it, that hangs over
+    std::int64_t rows;  // of the matrix; across, where nothing is left out, more than any tile has
+    int share;          // lines that a team loads of a tile
+    bool hangs, any;    // a tile or share is there in part; something is left out
+    Edge(MatrixStack const& m, int teams_together, int along)
+        : part(),
+          rows(Tile::transposed ? INT64_MAX : m.rows),
+          share(Tile::lines / teams_together),
+          hangs(!Tile::transposed && rows % share != 0),
+          any(!Tile::transposed && rows % (Tile::lines * along) != 0 &&
+              (rows > Tile::lines || teams_together * along > 1)) {
+      if (hangs) part = tensor_map(m, eights(rows % share));
+    }
+    /// That are copied of a tile from `row` on.
+    KOKKOS_FUNCTION int lines(std::int64_t row) const {
+      std::int64_t const rest = rows - row;
+      return rest >= Tile::lines ? Tile::lines : (rest > 0 ? eights(rest) : 0);
+    }
+    KOKKOS_FUNCTION int bytes(std::int64_t row) const { return lines(row) * Tile::boxes * line_bytes; }
+
+   private:
+    KOKKOS_FUNCTION static constexpr int eights(std::int64_t lines) { return (static_cast<int>(lines) + 7) / 8 * 8; }
+  };
   /// The same for tiles of rows that lie in pages: whole ones, or parts of larger ones.
   template <class Tile>
   static Source paged_source(MatrixStack const& m) {
@@ -142,6 +169,13 @@ struct Atoms : Registers<Element, Sizes> {
     __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
                                                Tile& to, std::int64_t) const {
       (*this)(source, plane, row, col, to);
+    }
+    /// Where this team's share of the tile from `row` on, which may hang over an edge, is copied from: nowhere, if
+    /// nothing of it is there.
+    template <class Tile>
+    __device__ __forceinline__ Source const* from(Source const& whole, Edge<Tile> const& edge, std::int64_t row) const {
+      int const there = edge.lines(row) - (Tile::left ? together.left : together.right).part * edge.share;
+      return there <= 0 ? nullptr : (there < edge.share ? &edge.part : &whole);
     }
     /// Numbers side by side, from an address that is a multiple of 16 bytes.
     template <int N>

@@ -74,17 +74,17 @@ struct Stream {
   }
   /// By one lane, or by a whole warp of which one copies: what it computes is then the same in all lanes, and the
   /// compiler knows it.
-  template <class Atoms, bool WholeWarp, bool WaitsLate, class Kernel>
+  template <class Atoms, bool WholeWarp, bool WaitsLate, class Kernel, class... Cut>
   __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step,
-                                          Neighbours const& together) {
+                                          std::uint32_t bytes, Neighbours const& together, Cut const&... cut) {
     ptx::barrier_wait(empty + at, phase ^ 1);
     if (!WholeWarp || ptx::elect_one()) {
-      ptx::barrier_arrive_expect(full + at, stage_bytes<Stage>(kernel));
+      ptx::barrier_arrive_expect(full + at, bytes);
       if constexpr (WaitsLate) {
         if (waits) ptx::wait_for_grids_before();
         waits = false;
       }
-      kernel.load(typename Atoms::Copy{full + at, together}, stage[at], tile, step);
+      kernel.load(typename Atoms::Copy{full + at, together}, stage[at], tile, step, cut...);
     }
     next();
   }
@@ -145,6 +145,15 @@ KOKKOS_FUNCTION Cluster cluster(Kernel const& kernel) {
     return kernel.cluster;
   else
     return {};
+}
+
+/// Whether tiles of this launch are copied without what hangs over an edge.
+template <class Kernel>
+KOKKOS_FUNCTION bool cuts_tiles(Kernel const& kernel) {
+  if constexpr (requires { kernel.cuts(); })
+    return kernel.cuts();
+  else
+    return false;
 }
 
 template <class Kernel, class Atoms, class Inputs>
@@ -208,13 +217,19 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       ptx::give_registers<Atoms::producer_registers>();
       if (warp == 0 && (whole_warp || ptx::elect_one())) {
         if constexpr (starts_early) ((static_cast<End<Stage>&>(ends).waits = true), ...);
-        auto const produce_all = [&](Neighbours const& with) TESSERA_INLINE_LAMBDA {
-          each_tile<!starts_early>(first, team, tiles,
-                                   [&](typename Kernel::Tile const& tile) { produce_tile(tile, ends, with); });
+        auto const produce_all = [&](Neighbours const& with, auto... cut) TESSERA_INLINE_LAMBDA {
+          each_tile<!starts_early>(first, team, tiles, [&](typename Kernel::Tile const& tile) {
+            if constexpr (sizeof...(cut) > 0)
+              produce_cut_tile(tile, ends, with);
+            else
+              produce_tile(tile, ends, with, [&]<class S>(S const*) { return stage_bytes<S>(kernel); });
+          });
         };
         // What is known of all copies is known to a loop of its own: small tiles wait for the instructions of a step,
         // which one warp goes through one after the other.
-        if (!paired)
+        if (cuts_tiles(kernel))
+          produce_all(together, Cut{});
+        else if (!paired)
           produce_all(Neighbours{});
         else if (together.right.shift == 0)
           produce_all(Neighbours{together.left, {}});
@@ -321,9 +336,20 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   __device__ __forceinline__ int steps(typename Kernel::Tile const& tile) const {
     return kernel.steps(static_cast<S const*>(nullptr), tile);
   }
+  struct Cut {};
   template <class AllEnds>
+  __device__ __forceinline__ void produce_cut_tile(typename Kernel::Tile const& tile, AllEnds& ends,
+                                                   Neighbours const& together) const {
+    if constexpr (requires { kernel.cuts(); }) {
+      auto const cut = kernel.cut(typename Atoms::Copy{nullptr, together}, tile);
+      produce_tile(
+          tile, ends, together, [&](auto const*) { return static_cast<std::uint32_t>(cut.bytes); }, cut);
+    }
+  }
+  template <class AllEnds, class Bytes, class... Cut>
   __device__ __forceinline__ void produce_tile(typename Kernel::Tile const& tile, AllEnds& ends,
-                                               Neighbours const& together) const {
+                                               Neighbours const& together, Bytes const& bytes,
+                                               Cut const&... cut) const {
     int last = 0;
     ((last = steps<Stage>(tile) > last ? steps<Stage>(tile) : last), ...);
 #pragma unroll 1
@@ -331,8 +357,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       (
           [&] {
             if (sizeof...(Stage) == 1 || j < steps<Stage>(tile))
-              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp, starts_early>(kernel, tile, j,
-                                                                                               together);
+              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp, starts_early>(
+                  kernel, tile, j, bytes(static_cast<Stage const*>(nullptr)), together, cut...);
           }(),
           ...);
   }

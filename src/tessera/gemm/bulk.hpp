@@ -139,8 +139,15 @@ struct GemmBulkTraffic {
 /// What a team's copies of a line of K take.
 inline double gemm_bulk_copies(GemmBulkTraffic const& traffic, GemmBulkTile const& tile, Cluster const& cluster,
                                double busy) {
-  return GemmBulkClocks::crowding(busy) *
+  return GemmBulkClocks::crowding(busy) * GemmBulkClocks::shared(cluster) *
          (tile.rows * traffic.left / cluster.cols + tile.columns * traffic.right / cluster.rows);
+}
+
+/// Whether pairs of small tiles go along the many of a C that has few the other way.
+inline bool gemm_bulk_pairs_few(GemmProblem const& p, GemmBulkTile const& tile, Cluster const& cluster) {
+  std::int64_t const others =
+      cluster.cols == 2 ? gemm_tile_count(p.m(), tile.rows, 1) : gemm_tile_count(p.n(), tile.columns, 1);
+  return tile.rows == 64 && cluster.teams() == 2 && others <= GemmBulkClocks::few_tiles;
 }
 
 /// What a configuration takes, by the clocks in configs.hpp.
@@ -155,17 +162,14 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   double const waves =
       std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices * cluster.teams())));
   double const filled = tiles * slices / std::fmax(1, concurrency), busy = std::fmin(1, filled);
-  bool const idle = gemm_tile_count(p.m(), tile.rows, 1) % cluster.rows != 0 ||
-                    gemm_tile_count(p.n(), tile.columns, 1) % cluster.cols != 0;
-  double const a_step = step * (idle ? GemmBulkClocks::idle_step : 1),
-               copies = gemm_bulk_copies(traffic, tile, cluster, busy) * (idle ? GemmBulkClocks::idle_copies : 1);
+  bool const fills = gemm_bulk_crowded(tile.columns, tile.ping_pong, promoted) &&
+                     (p.m() % (std::int64_t{cluster.rows} * tile.rows) != 0 ||
+                      p.n() % (std::int64_t{cluster.cols} * tile.columns) != 0);
+  double const copies = gemm_bulk_copies(traffic, tile, cluster, busy) * (fills ? GemmBulkClocks::filling : 1),
+               a_step = std::fmax(step, copies) * (gemm_bulk_pairs_few(p, tile, cluster) ? GemmBulkClocks::few : 1);
   double const streamed = traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, filled);
-  double const all_steps = std::ceil(static_cast<double>(steps) / (slices * splits)) * std::fmax(a_step, copies) *
-                           GemmBulkClocks::single(tile, waves);
-  bool const once = !idle && 2 * streamed > waves * all_steps &&
-                    ((cluster.rows > 1 && std::int64_t{cluster.rows} * tile.rows >= p.m()) ||
-                     (cluster.cols > 1 && std::int64_t{cluster.cols} * tile.columns >= p.n()));
-  double const sum = all_steps * (once ? GemmBulkClocks::once : 1);
+  double const sum =
+      std::ceil(static_cast<double>(steps) / (slices * splits)) * a_step * GemmBulkClocks::single(tile, waves);
   bool const adds = p.beta != 0 && splits == 1;
   double const added = splits > 1 ? tile.kind.parts + gemm_split_clocks(p, splits) : 0;
   double const stored = GemmBulkClocks::store(tile) + (adds ? GemmBulkClocks::add(tile) : 0),

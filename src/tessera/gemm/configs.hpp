@@ -192,6 +192,12 @@ struct GemmAsync<float, false, GemmTeamTile::flat> : AsyncSizes {
 /// some, two of one kernel may come together and none elsewhere: 64 x 128 at 1024³ 6.0 -> 6.3 us.
 constexpr bool gemm_bulk_teams_apart(int columns, bool ping_pong) { return columns == 32 && ping_pong; }
 
+/// Whether consumers need every register that a producer can do without: beside sums that are promoted, and for the
+/// largest tile of one consumer. Such a producer knows nothing of edges, and fills tiles with what is not there.
+constexpr bool gemm_bulk_crowded(int columns, bool ping_pong, bool promotes) {
+  return promotes || (ping_pong && columns > 176);
+}
+
 /// A tile of Rows x Columns, and so many stages that 227 KB are full beside 32 KB for the store.
 /// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each), 128 x 192 the largest
 /// of one.
@@ -215,8 +221,8 @@ struct GemmBulk : BulkSizes {
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
   /// many steps go one into the other: after the last the tensor cores wait for the sum.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
-  static constexpr bool crowded = Promotes || ping_pong;              // of registers
-  static constexpr bool ready_releases = !Promotes && Columns < 256;  // else there is no register for them
+  static constexpr bool crowded = gemm_bulk_crowded(Columns, ping_pong, Promotes), cuts_tiles = !crowded;
+  static constexpr bool ready_releases = !Promotes && Columns < (ping_pong ? 160 : 256);  // else there are no registers
   static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers,
                        consumer_registers = apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers);
 };
@@ -240,12 +246,12 @@ struct GemmBulkKind {
 };
 /// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns or more; two that share a
 /// tile; two that take turns.
-inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.98, 0.99, 1, 1.2, 15, 3150, 1600, 1, 1000, 440},
-    gemm_bulk_lone{1.28, 1.11, 1.11, 1, 1.2, 22, 3150, 1850, 0.1, 0, 0},
-    gemm_bulk_wide{1.39, 1.18, 1.1, 1, 1.18, 22, 3150, 1850, 0.1, 0, 0},
-    gemm_bulk_shared{1.03, 0.99, 0.94, 1, 1, 22, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_largest{0.945, 0.945, 0.93, 1.05, 1, 22, 2550, 0, 0.1, 0, 0},
-    gemm_bulk_turns{0.97, 0.95, 0.93, 1.06, 1, 15, 2550, 0, 0.1, 0, 0};
+inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 1700, 1600, 0.6, 500, 340},
+    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 1850, 0.12, 0, 0},
+    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 25.5, 2900, 1620, 0.12, 0, 0},
+    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 0, 0.12, 0, 0},
+    gemm_bulk_largest{0.97, 0.98, 0.97, 1.05, 1, 19.4, 2600, 0, 0.12, 0, 0},
+    gemm_bulk_turns{0.97, 0.93, 0.94, 1.06, 1, 15, 3600, 0, 0.12, 0, 0};
 
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
 /// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
@@ -258,13 +264,13 @@ struct GemmBulkTile {
   GemmBulkKind const& kind;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1201, 1250, gemm_bulk_largest}, {128, 192, true, 1, 882, 0, gemm_bulk_turns},
-    {128, 176, true, 1, 816, 0, gemm_bulk_turns},        {128, 160, true, 1, 774, 0, gemm_bulk_turns},
-    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 614, 0, gemm_bulk_turns},
-    {128, 112, true, 1, 553, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
-    {128, 160, false, 1, 775, 0, gemm_bulk_shared},      {128, 128, false, 4, 608, 600, gemm_bulk_shared},
-    {128, 96, false, 1, 493, 0, gemm_bulk_shared},       {64, 128, false, 4, 322, 450, gemm_bulk_wide},
-    {64, 96, false, 1, 286, 0, gemm_bulk_lone},          {64, 64, false, 1, 194, 0, gemm_bulk_lone},
+    {128, 256, false, 2, 1183, 1250, gemm_bulk_largest}, {128, 192, true, 1, 885, 0, gemm_bulk_turns},
+    {128, 176, true, 1, 817, 0, gemm_bulk_turns},        {128, 160, true, 1, 756, 0, gemm_bulk_turns},
+    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 610, 0, gemm_bulk_turns},
+    {128, 112, true, 1, 561, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
+    {128, 160, false, 1, 741, 0, gemm_bulk_shared},      {128, 128, false, 4, 594, 600, gemm_bulk_shared},
+    {128, 96, false, 1, 476, 0, gemm_bulk_shared},       {64, 128, false, 4, 321, 450, gemm_bulk_wide},
+    {64, 96, false, 1, 274, 0, gemm_bulk_lone},          {64, 64, false, 1, 197, 0, gemm_bulk_lone},
     {64, 32, true, 1, 247, 0, gemm_bulk_small},
 };
 
@@ -274,15 +280,15 @@ inline constexpr Cluster gemm_clusters[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 
 /// Multiprocessors from which on those of more than two are tried: a part of a device may have no group of so many.
 inline constexpr int gemm_cluster_concurrency = 64;
 
-/// The rest of the model, in clocks, fitted to some 160 shapes of bf16 on the same machine, aligned by 16 to 128 bytes,
-/// each in every tile and cluster: what is chosen then takes 1.03 times the best of them.
+/// The rest of the model, in clocks, fitted to 300 shapes of bf16 on the same machine, aligned by 16 to 128 bytes, 84
+/// of them thin, each in every tile and cluster: what is chosen then takes 1.026 times the best of them.
 struct GemmBulkClocks {
-  static constexpr double start = 4300;  // launch, descriptors, first stage
+  static constexpr double start = 3500;  // launch, descriptors, first stage
   static constexpr double early(GemmBulkTile const& t, double busy) {
     return busy <= 0.6 ? t.kind.early : (busy < 1 ? t.kind.half_early : 0);
   }
   /// From the last step to the next tile: by both consumers, or by the one whose tile it is.
-  static constexpr double store(GemmBulkTile const& t) { return 910 + t.rows * t.columns / t.kind.stored; }
+  static constexpr double store(GemmBulkTile const& t) { return 790 + t.rows * t.columns / t.kind.stored; }
   /// What that takes longer where C is added to: 8192 elements of a consumer's have come before, more must be waited
   /// for.
   static constexpr double add(GemmBulkTile const& t) {
@@ -291,29 +297,29 @@ struct GemmBulkClocks {
   }
   /// What remains of it where one consumer stores under the products of the other.
   static constexpr double turn(GemmBulkTile const& t, bool adds) {
-    return t.rows * t.columns / 31.0 * (adds ? 1.5 : 1.0);
+    return t.rows * t.columns / 32.0 * (adds ? 1.5 : 1.0);
   }
   /// By both consumers or, the more teams send at a time the slower unless all wait for memory, by the one of a tile.
   static constexpr double combine(GemmBulkTile const& t, int slices, bool promoted, bool cached, double busy) {
     if (slices == 1) return 0;
-    if (t.kind.joined == 0 || promoted) return 2200 + 0.17 * (slices - 1) * t.rows * t.columns;
-    double const few = 300 + t.kind.joined * (slices - 1), many = cached ? 19000 * busy - 2800 : 0;
+    if (t.kind.joined == 0 || promoted) return 2200 + 0.15 * (slices - 1) * t.rows * t.columns;
+    double const few = 300 + t.kind.joined * (slices - 1), many = (18500 * busy - 4500) * (cached ? 1 : 0.6);
     return few > many ? few : many;
   }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
-    return aligned < 32 ? 5.2 : (aligned < 64 ? 3.6 : (aligned < 128 ? 3 : 2.08));
+    return aligned < 32 ? 5.28 : (aligned < 64 ? 3.2 : (aligned < 128 ? 2.95 : 2.42));
   }
   /// Of that, how much is left where few load: two multiprocessors share a way to the second-level cache, which gives
   /// 42 bytes a clock to each of all 132, and up to 90 to one of 66. Where some have another beside them, these take as
   /// long as if all had.
-  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.96 : 0.54; }
+  static constexpr double crowding(double busy) { return busy > 0.5 ? 0.845 : 0.634; }
   /// Of so many bytes from memory by the teams of these waves, in the same way.
   static constexpr double streamed(double bytes, double waves) {
     if (waves <= 0) return 0;
     double const whole = static_cast<double>(static_cast<int>(waves)), rest = waves - whole;
-    double const last = rest > 0.5 ? (rest > 0.85 ? rest : 0.85) : (rest > 0 ? (whole > 0 ? 0.35 : 0.56) : 0);
-    return bytes / 2150 * (whole + last) / waves;
+    double const last = rest > 0.5 ? (rest > 0.79 ? rest : 0.79) : (rest > 0 ? (whole > 0 ? 0.51 : 0.48) : 0);
+    return bytes / 2120 * (whole + last) / waves;
   }
   /// Steps and the memory's part of them, of which the longer hides most of the other.
   static constexpr double longer(GemmBulkTile const& t, double steps, double streamed) {
@@ -329,13 +335,19 @@ struct GemmBulkClocks {
   static constexpr double products(GemmBulkTile const& t, Cluster const& c, bool tf32) {
     return tf32 && c.teams() != 2 ? t.kind.tf32 : 1;
   }
-  static constexpr double cache_bytes = 32 << 20;  // of factors that stay in it
+  static constexpr double cache_bytes = 34.5 * (1 << 20);  // of factors that stay in it
   static constexpr double single(GemmBulkTile const& t, double waves) { return waves <= 1 ? t.kind.single : 1; }
-  /// Where some teams of a cluster have no tile, of a step and of its copies: the copy engine is slow to fill rows that
-  /// a matrix does not have, and all wait for it.
-  static constexpr double idle_step = 1.06, idle_copies = 1.24;
-  /// Of the steps, where memory takes half as long or more and one cluster alone asks for each line of a factor.
-  static constexpr double once = 0.8;
+  /// Of the copies of teams that load together, which wait for each other, beside what they save.
+  static constexpr double shared(Cluster const& c) {
+    if (c.teams() <= 2) return c.teams() == 1 ? 1 : 0.96;
+    return c.teams() == 8 ? 1.4 : (c.rows == c.cols ? 1.19 : 0.95);
+  }
+  /// Of steps and copies of small tiles, of which pairs go along the many of a C that has at most so many the other
+  /// way: alone, neighbours load the same at about the same time, which the cache then gives to both at once.
+  static constexpr double few = 1.05;
+  static constexpr int few_tiles = 4;
+  /// Of copies where tiles are filled with what is not there, which is slow work.
+  static constexpr double filling = 1.05;
   /// Before the first step of teams that load together.
   static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.

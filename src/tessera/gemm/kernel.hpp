@@ -224,6 +224,24 @@ int gemm_copied_bytes(MatrixStack const& m, int teams_together = 1) {
     return static_cast<int>(sizeof(Tile));
 }
 
+/// The last tiles of both factors, for atoms that copy them without what is not there. To fill it is slow work for a
+/// copy engine, and all teams that do so wait for the same lines of the cache.
+template <class Atoms>
+concept CutsTiles = requires {
+  requires Atoms::cuts_tiles;
+};
+template <class Atoms, bool = CutsTiles<Atoms>>
+struct GemmEdges {
+  GemmEdges(MatrixStack const&, MatrixStack const&, Cluster const&) {}
+};
+template <class Atoms>
+struct GemmEdges<Atoms, true> {
+  typename Atoms::template Edge<typename Atoms::template Left<Atoms::BM, Atoms::BK>> a;
+  typename Atoms::template Edge<typename Atoms::template Right<Atoms::BN, Atoms::BK>> b;
+  GemmEdges(MatrixStack const& left, MatrixStack const& right, Cluster const& together)
+      : a(left, together.cols, together.rows), b(right, together.rows, together.cols) {}
+};
+
 /// Whether a factor's tiles are copied faster when none hangs over an edge.
 template <class Atoms, class Tile>
 bool gemm_follows(typename Atoms::Source const& source) {
@@ -251,7 +269,7 @@ struct GemmKernel : GemmTile<Atoms> {
   struct Tile {
     Plane plane;  // of C
     std::int64_t row, col;
-    int factors;       // the plane of A and B
+    int left, right;   // the planes of A and B
     int first, steps;  // of K
   };
   using Stage = GemmStage<Atoms>;
@@ -274,6 +292,7 @@ struct GemmKernel : GemmTile<Atoms> {
   bool whole_tiles;           // no tile hangs over an edge, and atoms that care may know it
   bool batched_a, batched_b;  // else one matrix serves the whole batch
   int stage_bytes;            // that copies bring
+  GemmEdges<Atoms> edges;
   Scales scales;
 
   GemmKernel(GemmProblem const& p, Epilogue const& epilogue, int slices_a_tile = 1, Cluster const& together = {},
@@ -304,6 +323,7 @@ struct GemmKernel : GemmTile<Atoms> {
         batched_b(p.b.inner > 1),
         stage_bytes(gemm_copied_bytes<Atoms, typename Atoms::template Left<BM, BK>>(p.a, together.cols) +
                     gemm_copied_bytes<Atoms, typename Atoms::template Right<BN, BK>>(p.b, together.rows)),
+        edges(p.a, p.b, together),
         scales(block_scales) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
   }
@@ -324,7 +344,13 @@ struct GemmKernel : GemmTile<Atoms> {
         at.col = at.col * cluster.cols + cluster.col(team);
       }
     }
-    return {{0, plane}, std::int64_t(at.row) * rows_a_tile, std::int64_t(at.col) * cols_a_tile, factors, first, steps};
+    return {{0, plane},
+            std::int64_t(at.row) * rows_a_tile,
+            std::int64_t(at.col) * cols_a_tile,
+            batched_a ? factors : 0,
+            batched_b ? factors : 0,
+            first,
+            steps};
   }
   double operations() const { return flops; }
   /// Whether a tile without steps may go through the body, of which what the copy engine stores is then held back.
@@ -342,11 +368,32 @@ struct GemmKernel : GemmTile<Atoms> {
   KOKKOS_FUNCTION void announce(Copy const& copy) const {
     copy.announce(a);
     copy.announce(b);
+    if constexpr (CutsTiles<Atoms>) {
+      if (edges.a.hangs) copy.announce(edges.a.part);
+      if (edges.b.hangs) copy.announce(edges.b.part);
+    }
+  }
+  /// Whether tiles hang over edges, and where a tile's copies then come from, if from anywhere, and how much they
+  /// bring.
+  KOKKOS_FUNCTION bool cuts() const requires CutsTiles<Atoms> { return edges.a.any || edges.b.any; }
+  struct Cut {
+    typename Atoms::Source const *a, *b;
+    int bytes;
+  };
+  template <class Copy>
+  KOKKOS_FUNCTION Cut cut(Copy const& copy, Tile const& t) const {
+    return {copy.from(a, edges.a, t.row), copy.from(b, edges.b, t.col), edges.a.bytes(t.row) + edges.b.bytes(t.col)};
+  }
+  template <class Copy>
+  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k, Cut const& from) const {
+    std::int64_t const at = std::int64_t(t.first + k) * BK;
+    if (from.a != nullptr) copy(*from.a, Plane{0, t.left}, t.row, at, stage.a);
+    if (from.b != nullptr) copy(*from.b, Plane{0, t.right}, t.col, at, stage.b);
   }
   template <class Copy>
   KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int k) const {
     std::int64_t const at = std::int64_t(t.first + k) * BK;
-    Plane const left{0, batched_a ? t.factors : 0}, right{0, batched_b ? t.factors : 0};
+    Plane const left{0, t.left}, right{0, t.right};
     if constexpr (sizes_tiles<Atoms>) {
       copy(a, left, t.row, at, stage.a, t.row + rows_a_tile);
       copy(b, right, t.col, at, stage.b, t.col + cols_a_tile);
@@ -390,8 +437,7 @@ struct GemmKernel : GemmTile<Atoms> {
     if constexpr (scaled) {
       static_assert(block_extent % BK == 0 && BN % 64 == 0 && AddsScaled<Atoms, BM, BN>);
       constexpr int steps_a_block = block_extent / BK;
-      StepScales<Atoms, BN> scale(math, scales, {0, batched_a ? t.factors : 0}, {0, batched_b ? t.factors : 0}, t.row,
-                                  t.col, t.first / steps_a_block,
+      StepScales<Atoms, BN> scale(math, scales, {0, t.left}, {0, t.right}, t.row, t.col, t.first / steps_a_block,
                                   (t.first + t.steps - 1) / steps_a_block - t.first / steps_a_block + 1);
       if constexpr (promotes)
         gemm_promoted_sum<Atoms, BN>(math, t.steps, in, scale, acc);
