@@ -62,8 +62,9 @@ void padded(Exec const& exec, Heads o, Heads q, Heads k, Heads v, Kokkos::View<i
 
 /// One more token of each sequence, over keys in pages: (pages, heads, keys of a page, feature). With the workspace,
 /// which is kept from step to step, teams may share the keys of a sequence.
-void decode(Exec const& exec, Heads o, Heads q, Heads k_pages, Heads v_pages, Kokkos::View<int const**> pages,
-            Kokkos::View<int const*> lengths, Kokkos::View<char*>& workspace) {
+void decode(Exec const& exec, Heads o, Heads q, Heads k_pages, Heads v_pages,
+            Kokkos::View<int const**, Kokkos::LayoutRight> pages, Kokkos::View<int const*> lengths,
+            Kokkos::View<char*>& workspace) {
   AttentionOptions options{.key_lengths = lengths, .block_table = pages};
   std::size_t const bytes = attention_workspace_size(exec, o, q, k_pages, v_pages, options);
   if (workspace.size() < bytes) workspace = Kokkos::View<char*>("workspace", bytes);
