@@ -56,11 +56,14 @@ int transpose_lines([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_
                     [[maybe_unused]] int k, [[maybe_unused]] T* to) {
 #if TESSERA_SHUFFLES
   constexpr int lanes = Quad<T>::lanes, line = 64 / static_cast<int>(sizeof(T));
+  constexpr int ahead = 8 * line;  // processors that fetch ahead follow few rows and end at pages
   int const columns = k / line * line, rows = n / lanes * lanes;
   for (int c0 = 0; c0 < columns; c0 += line) {
-    for (int r = 0; r < rows; r += lanes)
+    for (int r = 0; r < rows; r += lanes) {
+      for (int i = 0; i < lanes; ++i) __builtin_prefetch(from + (r + i) * row_stride + c0 + ahead);
       for (int c = c0; c < c0 + line; c += lanes)
         transpose_square(from + r * row_stride + c, row_stride, to + c * Width + r, Width);
+    }
     for (int r = rows; r < n; ++r)
       for (int c = c0; c < c0 + line; ++c) to[c * Width + r] = from[r * row_stride + c];
   }
