@@ -7,6 +7,7 @@
 #include <tessera/detail/matrix.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
 #include <tessera/openmp/panels.hpp>
+#include <tessera/openmp/roundings.hpp>
 
 namespace tessera::detail::openmp {
 namespace {
@@ -90,8 +91,13 @@ Conversions::Widen widening() {
 template <class T>
 Conversions::Round rounding() {
   Conversions const* const c = best_conversions();
-  if constexpr (std::is_same_v<T, fp16_t>) return c != nullptr ? c->to_fp16 : nullptr;
-  if constexpr (std::is_same_v<T, bf16_t>) return c != nullptr ? c->to_bf16 : nullptr;
+  static Roundings const* const r = roundings();
+  if constexpr (std::is_same_v<T, fp16_t>)
+    return c != nullptr ? c->to_fp16 : r != nullptr ? r->fp16.overflowing : nullptr;
+  if constexpr (std::is_same_v<T, bf16_t>)
+    return c != nullptr ? c->to_bf16 : r != nullptr ? r->bf16.overflowing : nullptr;
+  if constexpr (std::is_same_v<T, e4m3_t>) return r != nullptr ? r->e4m3.overflowing : nullptr;
+  if constexpr (std::is_same_v<T, e5m2_t>) return r != nullptr ? r->e5m2.overflowing : nullptr;
   return nullptr;
 }
 
