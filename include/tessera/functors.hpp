@@ -17,7 +17,9 @@
 /// have `static constexpr bool keeps_accuracy = true`: relative errors pass through them as they are.
 ///
 /// A functor with a member `static constexpr bool wants_index = true` is called with the linear index of the element
-/// (std::int64_t, counted in the order of the last index first whatever the layout) before the other arguments.
+/// (std::int64_t, counted in the order of the last index first whatever the layout) before the other arguments. If it
+/// takes no more of it than the Philox word of the element, `seed()`, `offset()` and `drawn(word, x...)` beside the
+/// call let those who have many elements find four words at a time.
 
 #include <Kokkos_Core.hpp>
 #include <concepts>
@@ -43,6 +45,13 @@ inline constexpr bool wants_index_v = [] {
   else
     return false;
 }();
+
+/// True for those that take no more of the index than the element's random word.
+template <class F>
+inline constexpr bool draws_words_v = wants_index_v<F>&& requires(F const& f) {
+  f.seed();
+  f.offset();
+};
 
 namespace detail {
 
@@ -149,6 +158,29 @@ struct Chain {
     return rest(stage_value(first(x...)));
   }
 
+  // One of its functors draws words.
+  static constexpr bool first_draws = draws_words_v<First> && !wants_index_v<Chain<Rest...>>,
+                        rest_draws = !wants_index_v<First> && draws_words_v<Chain<Rest...>>;
+  KOKKOS_FUNCTION constexpr std::uint64_t seed() const requires(first_draws || rest_draws) {
+    if constexpr (first_draws)
+      return first.seed();
+    else
+      return rest.seed();
+  }
+  KOKKOS_FUNCTION constexpr std::uint64_t offset() const requires(first_draws || rest_draws) {
+    if constexpr (first_draws)
+      return first.offset();
+    else
+      return rest.offset();
+  }
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr auto drawn(std::uint32_t word, T... x) const {
+    if constexpr (first_draws)
+      return rest(stage_value(first.drawn(word, x...)));
+    else
+      return rest.drawn(word, stage_value(first(x...)));
+  }
+
   /// With others in place of the last functor, and of those before it whose errors what follows does not magnify.
   constexpr auto for_narrow() const {
     auto const narrow_rest = tessera::for_narrow(rest);
@@ -173,6 +205,12 @@ struct Chain<Last> {
   template <class... T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
     return last(x...);
+  }
+  KOKKOS_FUNCTION constexpr std::uint64_t seed() const requires draws_words_v<Last> { return last.seed(); }
+  KOKKOS_FUNCTION constexpr std::uint64_t offset() const requires draws_words_v<Last> { return last.offset(); }
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr auto drawn(std::uint32_t word, T... x) const {
+    return last.drawn(word, x...);
   }
   constexpr auto for_narrow() const { return Chain<NarrowOf<Last>>{tessera::for_narrow(last)}; }
 };
@@ -481,8 +519,16 @@ class dropout {
 
   template <class T>
   KOKKOS_INLINE_FUNCTION auto operator()(std::int64_t index, T x) const {
+    return drawn(philox_word(seed_, offset_, static_cast<std::uint64_t>(index)), x);
+  }
+
+  KOKKOS_FUNCTION constexpr std::uint64_t seed() const { return seed_; }
+  KOKKOS_FUNCTION constexpr std::uint64_t offset() const { return offset_; }
+  /// The same with the word of the element.
+  template <class T>
+  KOKKOS_INLINE_FUNCTION auto drawn(std::uint32_t word, T x) const {
     using R = detail::RealOf<T>;
-    bool const kept = philox_word(seed_, offset_, static_cast<std::uint64_t>(index)) >= dropped_below_;
+    bool const kept = word >= dropped_below_;
     return kept ? detail::real(x) * static_cast<R>(factor_) : R(0);
   }
 

@@ -23,23 +23,56 @@ namespace tessera {
 namespace detail {
 
 /// 2^n, for normal results.
-KOKKOS_INLINE_FUNCTION float power_of_two(int n, float) {
-  return __builtin_bit_cast(float, static_cast<std::uint32_t>(n + 127) << 23);
-}
-KOKKOS_INLINE_FUNCTION double power_of_two(int n, double) {
+KOKKOS_INLINE_FUNCTION double power_of_two(int n) {
   return __builtin_bit_cast(double, static_cast<std::uint64_t>(n + 1023) << 52);
 }
 /// x 2^n, in two steps because 2^n may not be a normal number.
-template <class R>
-KOKKOS_INLINE_FUNCTION R times_power_of_two(R x, int n) {
-  return x * power_of_two(n / 2, x) * power_of_two(n - n / 2, x);
+KOKKOS_INLINE_FUNCTION double times_power_of_two(double x, int n) {
+  return x * power_of_two(n / 2) * power_of_two(n - n / 2);
 }
 /// The exponent of x > 0; that of subnormal numbers is one below the normal ones'.
-KOKKOS_INLINE_FUNCTION int exponent_of(float x) {
-  return static_cast<int>(__builtin_bit_cast(std::uint32_t, x) >> 23 & 0xff) - 127;
-}
 KOKKOS_INLINE_FUNCTION int exponent_of(double x) {
   return static_cast<int>(__builtin_bit_cast(std::uint64_t, x) >> 52 & 0x7ff) - 1023;
+}
+
+/// The bits of x rounded to T by a random word. Integers and selections only, so that loops over it become SIMD code.
+template <class T>
+KOKKOS_INLINE_FUNCTION std::uint32_t drawn_bits(float x, std::uint32_t word) {
+  using Format = FloatFormat<T>;
+  constexpr int dropped = FloatFormat<float>::mantissa_bits - Format::mantissa_bits;
+  constexpr int rebias = FloatFormat<float>::bias - Format::bias;
+  constexpr std::uint32_t nan = FloatFormat<float>::nan_bits, infinity = FloatFormat<float>::last_bits;
+  std::uint32_t const pattern = __builtin_bit_cast(std::uint32_t, x), magnitude = pattern & nan;
+  // Up where the bits that are dropped are more than those of the word: where their sum with its complement carries.
+  std::uint32_t bits =
+      ((magnitude + (~word >> (32 - dropped))) >> dropped) - (std::uint32_t{rebias} << Format::mantissa_bits);
+  if constexpr (rebias > 0) {
+    // Below the normal numbers of T its numbers count units. What is less than 2^-24 of one goes up as that would.
+    constexpr std::uint32_t smallest_normal = std::uint32_t{rebias + 1} << FloatFormat<float>::mantissa_bits;
+    constexpr std::uint32_t scale = std::uint32_t{127 - 1 + Format::bias + Format::mantissa_bits} << 23;
+    std::uint32_t const small = magnitude < smallest_normal ? magnitude : 0;
+    float const units = __builtin_bit_cast(float, small) * __builtin_bit_cast(float, scale),
+                whole = Kokkos::floor(units);
+    auto const part = static_cast<std::int32_t>(Kokkos::ceil((units - whole) * 0x1p24f));
+    std::uint32_t const up = static_cast<std::int32_t>(word >> 8) < part ? 1 : 0;
+    bits = magnitude < smallest_normal ? static_cast<std::uint32_t>(static_cast<std::int32_t>(whole)) + up : bits;
+  }
+  bits = magnitude < __builtin_bit_cast(std::uint32_t, static_cast<float>(limits<T>::max)) ? bits : Format::max_bits;
+  std::uint32_t const sign = pattern >> (32 - Format::bits) & Format::sign_bit;
+  return magnitude > infinity ? std::uint32_t{Format::nan_bits} : bits | sign;
+}
+
+/// x of fp64 rounded to T by a random word.
+template <class T>
+KOKKOS_INLINE_FUNCTION T drawn(double x, std::uint32_t word) {
+  double const magnitude = x < 0 ? -x : x;
+  if (!(magnitude < limits<T>::max)) return T::saturate(x);
+  constexpr int smallest = 1 - limits<T>::bias;  // exponent of the smallest normal number
+  int const own = exponent_of(magnitude), unit = (own < smallest ? smallest : own) - limits<T>::mantissa_bits;
+  double const units = times_power_of_two(magnitude, -unit);  // exact, below 2^(mantissa_bits + 1)
+  double const whole = Kokkos::floor(units), draw = static_cast<double>(word) * 0x1p-32;
+  double const rounded = times_power_of_two(draw < units - whole ? whole + 1 : whole, unit);
+  return T::saturate(x < 0 ? -rounded : rounded);
 }
 
 }  // namespace detail
@@ -50,17 +83,10 @@ KOKKOS_INLINE_FUNCTION int exponent_of(double x) {
 /// becomes that, infinities too; NaN stays NaN.
 template <class T, std::floating_point R>
 KOKKOS_INLINE_FUNCTION T round_stochastically(R x, std::uint32_t word) {
-  constexpr R largest = static_cast<R>(limits<T>::max);
-  R const magnitude = x < R(0) ? -x : x;
-  if (!(magnitude < largest)) return T::saturate(x);
-  constexpr int smallest = 1 - limits<T>::bias;  // exponent of the smallest normal number
-  int const own = detail::exponent_of(magnitude), unit = (own < smallest ? smallest : own) - limits<T>::mantissa_bits;
-  R const units = detail::times_power_of_two(magnitude, -unit);  // exact, below 2^(mantissa_bits + 1)
-  R const whole = Kokkos::floor(units);
-  R const draw = sizeof(R) == 4 ? static_cast<R>(word >> 8) * static_cast<R>(0x1p-24)
-                                : static_cast<R>(word) * static_cast<R>(0x1p-32);
-  R const rounded = detail::times_power_of_two(draw < units - whole ? whole + R(1) : whole, unit);
-  return T::saturate(x < R(0) ? -rounded : rounded);
+  if constexpr (std::is_same_v<R, float>)
+    return T::from_bits(static_cast<typename T::bits_type>(detail::drawn_bits<T>(x, word)));
+  else
+    return detail::drawn<T>(x, word);
 }
 
 namespace fn {
@@ -77,7 +103,14 @@ class stochastic_cast {
 
   template <class U>
   KOKKOS_INLINE_FUNCTION auto operator()(std::int64_t index, U x) const {
-    std::uint32_t const word = philox_word(seed_, offset_, static_cast<std::uint64_t>(index));
+    return drawn(philox_word(seed_, offset_, static_cast<std::uint64_t>(index)), x);
+  }
+
+  KOKKOS_FUNCTION constexpr std::uint64_t seed() const { return seed_; }
+  KOKKOS_FUNCTION constexpr std::uint64_t offset() const { return offset_; }
+  /// The same with the word of the element.
+  template <class U>
+  KOKKOS_INLINE_FUNCTION auto drawn(std::uint32_t word, U x) const {
     return static_cast<float>(round_stochastically<T>(detail::real(x), word));
   }
 

@@ -43,7 +43,32 @@ int wrong_neighbours() {
   return wrong;
 }
 
+/// fp32 of every kind, rounded by integers, and the same numbers in fp64, rounded by the definition. Of a word fp32
+/// uses the upper 24 bits.
+template <class T>
+int unlike_fp64() {
+  int wrong = 0;
+  for (std::uint64_t i = 0; i < 300000; ++i) {
+    std::uint32_t const pattern = philox_word(5, 0, i), word = philox_word(5, 1, i), upper = word & ~0xffu;
+    // Half of them near the numbers of T, of which 8-bit types have few among all of fp32.
+    float const x = i % 2 == 0 ? __builtin_bit_cast(float, pattern)
+                               : std::ldexp(__builtin_bit_cast(float, (pattern & 0x807fffffu) | 0x3f800000u),
+                                            static_cast<int>(i / 2 % 40) - 22);
+    T const rounded = round_stochastically<T>(x, word);
+    wrong += rounded.bits() != round_stochastically<T>(static_cast<double>(x), upper).bits();
+    wrong += rounded.bits() != round_stochastically<T>(x, upper).bits();
+  }
+  return wrong;
+}
+
 }  // namespace
+
+TEST_CASE("round_stochastically of fp32 gives what it gives of the same number in fp64") {
+  CHECK(unlike_fp64<e4m3_t>() == 0);
+  CHECK(unlike_fp64<e5m2_t>() == 0);
+  CHECK(unlike_fp64<fp16_t>() == 0);
+  CHECK(unlike_fp64<bf16_t>() == 0);
+}
 
 TEST_CASE("round_stochastically takes each neighbour with the other's distance") {
   CHECK(wrong_neighbours<e4m3_t>() == 0);
@@ -84,3 +109,35 @@ TEST_CASE_TEMPLATE_DEFINE("stochastic_cast is unbiased and the same on every bac
 }
 
 TEST_CASE_TEMPLATE_APPLY(share_id, Spaces);
+
+/// Rows whose words begin anywhere in a group of four, longer and shorter than what is worked on at a time, and a chain
+/// in which one functor draws.
+TEST_CASE_TEMPLATE_DEFINE("words that elements share are those of their indices", Exec, shared_words_id) {
+  for (std::size_t columns : {1u, 3u, 63u, 257u, 515u}) {
+    CAPTURE(columns);
+    std::size_t const rows = 7;
+    ViewOf<Exec, float**> const x("x", rows, columns + 1), kept("kept", rows, columns + 2);
+    ViewOf<Exec, e4m3_t**> const y("y", rows, columns + 3);
+    auto const of = [&](auto const& view) {
+      return Kokkos::subview(view, Kokkos::ALL, std::pair<std::size_t, std::size_t>(0, columns));
+    };
+    auto const numbers = uniform<float>(rows * columns, 3, -4, 4);
+    fill(of(x), numbers);
+    transform(Exec{}, of(y), fn::stochastic_cast<e4m3_t>(11, 2), of(x));
+    transform(Exec{}, of(kept), compose(fn::square{}, fn::dropout(0.5, 13, 4), fn::square{}), of(x));
+    auto const rounded = values(of(y));
+    auto const squares = values(of(kept));
+    int wrong = 0;
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < columns; ++c) {
+        std::uint64_t const index = r * columns + c;
+        float const number = numbers[index], square = number * number * 2;
+        wrong += rounded[index].bits() != round_stochastically<e4m3_t>(number, philox_word(11, 2, index)).bits();
+        bool const dropped = philox_word(13, 4, index) < 0x80000000u;
+        wrong += squares[index] != (dropped ? 0 : square * square);
+      }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE_APPLY(shared_words_id, Spaces);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <tessera/openmp/column_loops.hpp>
+#include <tessera/openmp/random_words.hpp>
 #include <tessera/openmp/roundings.hpp>
 #include <tessera/openmp/row_loops.hpp>
 #include <tessera/vector_units.hpp>
@@ -41,6 +42,7 @@ void multiply_strided_avx512(StridedProduct<double> const&);
 extern PanelPacking<float> const fp32_packing_avx512;
 extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
+extern RandomWords const random_words_avx2;
 extern Roundings const roundings_avx2;
 extern Roundings const roundings_avx512;
 extern RowLoopsOfTypes const row_loops_avx2;
@@ -224,6 +226,12 @@ Kernel const* word_kernel() {
 }
 Conversions const* conversions() { return best_of(conversion_versions).kernel; }
 ColumnLoopsOfPanels const* column_loops() { return best_of(column_loop_versions).kernel; }
+RandomWords random_words() {
+#if defined(TESSERA_X86_MICRO_KERNELS)
+  if (vector_units() >= VectorUnits::avx2) return random_words_avx2;
+#endif
+  return nullptr;
+}
 Roundings const* roundings() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
   VectorUnits const units = vector_units();

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <immintrin.h>
 
-#include <tessera/openmp/micro_kernel.hpp>
+#include <tessera/openmp/line_fetcher.hpp>
 
 namespace {
 
@@ -40,7 +40,7 @@ struct Lanes<double> {
 constexpr int rows_at_once = 6;  // times 2 vectors: what 16 registers hold beside the operands
 
 /// Rows and vectors that the registers hold, of the last vector the lanes that have columns; without Masked all do.
-template <class T, int Rows, int Vectors, bool Masked>
+template <class T, class Fetch, int Rows, int Vectors, bool Masked>
 void multiply(StridedProduct<T> const& p) {
   using L = Lanes<T>;
   [[maybe_unused]] __m256i const last = L::first(p.cols - (Vectors - 1) * L::count);
@@ -59,7 +59,10 @@ void multiply(StridedProduct<T> const& p) {
     }
   // An address for every three rows: the others are one and two strides further, which an instruction adds itself.
   T const *upper = p.a, *lower = p.a + (Rows > 3 ? 3 : 0) * p.a_row, *right = p.b;
+  Fetch factor(p.factor), result(p.result);
   for (int k = 0; k < p.k; ++k, right += p.b_k, upper += p.a_k, lower += p.a_k) {
+    factor();
+    result();
     typename L::Vector b[Vectors];
 #pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v) {
@@ -93,17 +96,18 @@ void multiply_rows(StridedProduct<T> const& p) {
     constexpr int lanes = Lanes<T>::count;
     if (p.rows < Rows) return multiply_rows<T, Rows - 1>(p);
     if (p.cols == 2 * lanes)
-      multiply<T, Rows, 2, false>(p);
+      p.factor.rows + p.result.rows > 0 ? multiply<T, Fetcher, Rows, 2, false>(p)
+                                        : multiply<T, NoFetcher, Rows, 2, false>(p);
     else if (p.cols > lanes)
-      multiply<T, Rows, 2, true>(p);
+      multiply<T, NoFetcher, Rows, 2, true>(p);
     else if (p.cols == lanes)
-      multiply<T, Rows, 1, false>(p);
+      multiply<T, NoFetcher, Rows, 1, false>(p);
     else
-      multiply<T, Rows, 1, true>(p);
+      multiply<T, NoFetcher, Rows, 1, true>(p);
   }
 }
 
-/// In pieces of that.
+/// In pieces of that, the first of which fetches what comes next.
 template <class T>
 void multiply_strided(StridedProduct<T> const& p) {
   constexpr int width = 2 * Lanes<T>::count;
@@ -116,6 +120,7 @@ void multiply_strided(StridedProduct<T> const& p) {
       piece.rows = p.rows - i < rows_at_once ? p.rows - i : rows_at_once;
       piece.cols = p.cols - j < width ? p.cols - j : width;
       multiply_rows<T, rows_at_once>(piece);
+      piece.factor = piece.result = {};  // on their way
     }
 }
 

@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <immintrin.h>
 
-#include <tessera/openmp/micro_kernel.hpp>
+#include <tessera/openmp/line_fetcher.hpp>
 
 namespace {
 
-using tessera::detail::openmp::LinesAhead;
 using tessera::detail::openmp::panel_rows;
 using tessera::detail::openmp::StridedProduct;
 
@@ -29,31 +28,6 @@ struct Lanes<double> {
   static Vector load(Mask held, double const* from) { return _mm512_maskz_loadu_pd(held, from); }
   static void store(Mask held, double* to, Vector x) { _mm512_mask_storeu_pd(to, held, x); }
   static Vector all(double x) { return _mm512_set1_pd(x); }
-};
-
-/// One line after the other.
-class Fetcher {
- public:
-  explicit Fetcher(LinesAhead const& ahead)
-      : at_(ahead.from), to_next_row_(ahead.row_bytes - 64 * ahead.lines), lines_(ahead.lines), rows_(ahead.rows) {}
-  void operator()() {
-    if (rows_ == 0) return;
-    _mm_prefetch(at_, _MM_HINT_T0);
-    at_ += 64;
-    if (++line_ < lines_) return;
-    line_ = 0;
-    --rows_;
-    at_ += to_next_row_;
-  }
-
- private:
-  char const* at_;
-  std::int64_t to_next_row_;
-  int lines_, rows_, line_ = 0;
-};
-struct NoFetcher {
-  explicit NoFetcher(LinesAhead const&) {}
-  void operator()() {}
 };
 
 /// Rows and vectors that the registers hold; of the last vector the lanes that are in the mask.

@@ -7,6 +7,7 @@
 #include <tessera/detail/matrix.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
 #include <tessera/openmp/panels.hpp>
+#include <tessera/openmp/roundings.hpp>
 
 namespace tessera::detail::openmp {
 namespace {
@@ -56,11 +57,14 @@ int transpose_lines([[maybe_unused]] T const* from, [[maybe_unused]] std::int64_
                     [[maybe_unused]] int k, [[maybe_unused]] T* to) {
 #if TESSERA_SHUFFLES
   constexpr int lanes = Quad<T>::lanes, line = 64 / static_cast<int>(sizeof(T));
+  constexpr int ahead = 8 * line;  // processors that fetch ahead follow few rows and end at pages
   int const columns = k / line * line, rows = n / lanes * lanes;
   for (int c0 = 0; c0 < columns; c0 += line) {
-    for (int r = 0; r < rows; r += lanes)
+    for (int r = 0; r < rows; r += lanes) {
+      for (int i = 0; i < lanes; ++i) __builtin_prefetch(from + (r + i) * row_stride + c0 + ahead);
       for (int c = c0; c < c0 + line; c += lanes)
         transpose_square(from + r * row_stride + c, row_stride, to + c * Width + r, Width);
+    }
     for (int r = rows; r < n; ++r)
       for (int c = c0; c < c0 + line; ++c) to[c * Width + r] = from[r * row_stride + c];
   }
@@ -87,8 +91,13 @@ Conversions::Widen widening() {
 template <class T>
 Conversions::Round rounding() {
   Conversions const* const c = best_conversions();
-  if constexpr (std::is_same_v<T, fp16_t>) return c != nullptr ? c->to_fp16 : nullptr;
-  if constexpr (std::is_same_v<T, bf16_t>) return c != nullptr ? c->to_bf16 : nullptr;
+  static Roundings const* const r = roundings();
+  if constexpr (std::is_same_v<T, fp16_t>)
+    return c != nullptr ? c->to_fp16 : r != nullptr ? r->fp16.overflowing : nullptr;
+  if constexpr (std::is_same_v<T, bf16_t>)
+    return c != nullptr ? c->to_bf16 : r != nullptr ? r->bf16.overflowing : nullptr;
+  if constexpr (std::is_same_v<T, e4m3_t>) return r != nullptr ? r->e4m3.overflowing : nullptr;
+  if constexpr (std::is_same_v<T, e5m2_t>) return r != nullptr ? r->e5m2.overflowing : nullptr;
   return nullptr;
 }
 

@@ -67,15 +67,20 @@ inline char const* address(MatrixStack const& m, PagedRows const& pages, std::in
          m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
 }
 
+constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
+
 /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such that
-/// their lines drive each other out of it: of eight that may lie at the same place of a page, half are used.
+/// their lines drive each other out of it: of eight that may lie at the same place of a page, half are used. Few rows
+/// in longer steps too, where packing takes its time: there are often few columns then, which it does not pay for.
 template <int Width, class Compute, int Rows, int K>
 bool reads_in_place(MatrixStack const& m, Panels<Compute, Rows, K, Width> const& to) {
   static bool const can = strided_kernel<Compute>() != nullptr;
+  static bool const packs_fast = panel_packing<Compute>() != nullptr;
   constexpr int short_step = 64, page = 4096, lines_at_a_place = 4;
   bool const across = m.row_stride == 1;  // else along K, in which right factors are packed
   bool const left_along = Width == panel_rows && m.col_stride == 1;
-  int const longest = left_along && !across && m.cols <= K ? K : short_step;
+  bool const long_steps = m.cols <= K || (!packs_fast && to.rows <= few_rows);
+  int const longest = left_along && !across && long_steps ? K : short_step;
   if (!can || m.type != scalar_of<Compute> || to.k > longest || !(across || left_along)) return false;
   auto const bytes = static_cast<std::uint64_t>((across ? m.col_stride : m.row_stride) * std::int64_t(sizeof(Compute)));
   auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it
@@ -84,7 +89,6 @@ bool reads_in_place(MatrixStack const& m, Panels<Compute, Rows, K, Width> const&
 template <int Rows, int K, int Width, class Compute>
 void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, bool more,
                    Panels<Compute, Rows, K, Width>& to) {
-  constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
   if (m.row_stride == 1)
     return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], to.k_held * Width, Width);
   int const count = panels(to.rows, Width);

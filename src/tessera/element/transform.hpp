@@ -13,6 +13,7 @@
 #include <tessera/detail/array.hpp>
 #include <tessera/element/convert.hpp>
 #include <tessera/element/dimensions.hpp>
+#include <tessera/element/draws.hpp>
 #include <tessera/element/leaves.hpp>
 #include <tessera/element/strip.hpp>
 #include <tessera/functors.hpp>
@@ -345,6 +346,15 @@ struct RunTransform {
   template <class Stored, class... X>
   KOKKOS_INLINE_FUNCTION void apply(int n, std::int64_t first, std::int64_t by, Stored* KOKKOS_RESTRICT result,
                                     X const*... x) const {
+    if constexpr (draws_words_v<F>) {
+      if (by == 1) {
+        Draws<strip> draws;
+        std::uint32_t const* const words =
+            draws(elements.f.seed(), elements.f.offset(), static_cast<std::uint64_t>(first), n);
+        for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(elements.f.drawn(words[j], x[j]...));
+        return;
+      }
+    }
     for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(elements.f, first + j * by, x[j]...));
   }
 };

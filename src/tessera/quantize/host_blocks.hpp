@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <tessera/element/draws.hpp>
 #include <tessera/quantize/blocks.hpp>
 #include <tessera/streaming.hpp>
 #include <tessera/unroll.hpp>
@@ -116,9 +117,10 @@ struct HostBlocks {
     float const* const x = room.x + r * side;
     To* const to = reinterpret_cast<To*>(room.rounded + r * side);
     if (p.rounding.stochastic) {
-      std::uint64_t const index = p.rounding.index(at.row() + r, at.column());
-      for (int c = 0; c < columns; ++c)
-        to[c] = p.rounding.template stochastically<To>(x[c] / scale(c), index + static_cast<std::uint64_t>(c));
+      Draws<side> draws;
+      std::uint32_t const* const words =
+          draws(p.rounding.seed, p.rounding.offset, p.rounding.index(at.row() + r, at.column()), columns);
+      for (int c = 0; c < columns; ++c) to[c] = p.rounding.template with_word<To>(x[c] / scale(c), words[c]);
     } else {
       float quotients[side];
       for (int c = 0; c < columns; ++c) quotients[c] = x[c] / scale(c);

@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/element/draws.hpp>
 #include <tessera/element/strip.hpp>
 #include <tessera/quantize/mx_rows.hpp>
 #include <tessera/unroll.hpp>
@@ -57,8 +58,12 @@ struct HostMxQuantize {
       using To = typename decltype(tag)::type;
       if (!rows.options.stochastic) return write_mx_block<To>(rows.out, at.row, first, count, x);
       To* const to = static_cast<To*>(const_cast<void*>(rows.out.data)) + at.row * rows.out.row;
-      for (int j = 0; j < count; ++j)
-        to[(first + j) * rows.out.column] = rows.template rounded<To>(x[j], at.row, first + j);
+      Draws<mx_block> draws;
+      std::uint32_t const* const words =
+          draws(rows.options.seed, rows.options.offset, rows.index(at.row, first), count);
+      To drawn[mx_block];
+      for (int j = 0; j < count; ++j) drawn[j] = round_stochastically<To>(x[j], words[j]);
+      for (int j = 0; j < count; ++j) to[(first + j) * rows.out.column] = drawn[j];
     });
   }
 };

@@ -54,12 +54,15 @@ struct MxRows {
   KOKKOS_FORCEINLINE_FUNCTION std::uint8_t& scale(Place const& at) const {
     return scales[at.row * scale_row + at.block * scale_column];
   }
+  /// Of an element, in Philox's sequence.
+  KOKKOS_FORCEINLINE_FUNCTION std::uint64_t index(std::int64_t row, std::int64_t column) const {
+    return static_cast<std::uint64_t>(row * columns + column);
+  }
   /// Element `column` of a row, already divided by its scale.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To rounded(float x, std::int64_t row, std::int64_t column) const {
     if (!options.stochastic) return To::saturate(x);
-    return round_stochastically<To>(
-        x, philox_word(options.seed, options.offset, static_cast<std::uint64_t>(row * columns + column)));
+    return round_stochastically<To>(x, philox_word(options.seed, options.offset, index(row, column)));
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/elementary.hpp>
 #include <tessera/quantize.hpp>
 #include <tessera/quantize/scale.hpp>
 #include <tessera/stochastic.hpp>
@@ -97,9 +98,12 @@ struct QuotientRounding {
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION static To with_word(float quotient, std::uint32_t word) {
     if constexpr (std::is_same_v<To, std::int8_t>) {
-      float const magnitude = Kokkos::fabs(quotient), whole = Kokkos::floor(magnitude);
-      if (!(magnitude < 127.0f)) return stored<To>(quotient);
-      float const rounded = whole + (static_cast<float>(word >> 8) * 0x1p-24f < magnitude - whole ? 1.0f : 0.0f);
+      float const given = Kokkos::fabs(quotient);
+      float const magnitude = chosen(given < 127.0f, given, chosen(quotient == quotient, 127.0f, 0.0f));  // of NaN 0
+      auto const whole = static_cast<std::int32_t>(magnitude);
+      float const part = magnitude - static_cast<float>(whole);
+      bool const up = static_cast<std::int32_t>(word >> 8) < static_cast<std::int32_t>(Kokkos::ceil(part * 0x1p24f));
+      std::int32_t const rounded = whole + (up ? 1 : 0);
       return static_cast<To>(quotient < 0 ? -rounded : rounded);
     } else {
       return round_stochastically<To>(quotient, word);
