@@ -74,12 +74,12 @@ struct Stream {
   }
   /// By one lane, or by a whole warp of which one copies: what it computes is then the same in all lanes, and the
   /// compiler knows it.
-  template <class Atoms, bool WholeWarp, bool WaitsLate, class Kernel, class... Cut>
+  template <class Atoms, bool WholeWarp, bool WaitsLate, class Kernel, class Bytes, class... Cut>
   __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step,
-                                          std::uint32_t bytes, Neighbours const& together, Cut const&... cut) {
+                                          Bytes const& bytes, Neighbours const& together, Cut const&... cut) {
     ptx::barrier_wait(empty + at, phase ^ 1);
     if (!WholeWarp || ptx::elect_one()) {
-      ptx::barrier_arrive_expect(full + at, bytes);
+      ptx::barrier_arrive_expect(full + at, bytes(static_cast<Stage const*>(nullptr)));
       if constexpr (WaitsLate) {
         if (waits) ptx::wait_for_grids_before();
         waits = false;
@@ -222,7 +222,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
             if constexpr (sizeof...(cut) > 0)
               produce_cut_tile(tile, ends, with);
             else
-              produce_tile(tile, ends, with, [&]<class S>(S const*) { return stage_bytes<S>(kernel); });
+              produce_tile(tile, ends, with,
+                           [&]<class S>(S const*) TESSERA_INLINE_LAMBDA { return stage_bytes<S>(kernel); });
           });
         };
         // What is known of all copies is known to a loop of its own: small tiles wait for the instructions of a step,
@@ -343,7 +344,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (requires { kernel.cuts(); }) {
       auto const cut = kernel.cut(typename Atoms::Copy{nullptr, together}, tile);
       produce_tile(
-          tile, ends, together, [&](auto const*) { return static_cast<std::uint32_t>(cut.bytes); }, cut);
+          tile, ends, together,
+          [&](auto const*) TESSERA_INLINE_LAMBDA { return static_cast<std::uint32_t>(cut.bytes); }, cut);
     }
   }
   template <class AllEnds, class Bytes, class... Cut>
@@ -357,8 +359,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
       (
           [&] {
             if (sizeof...(Stage) == 1 || j < steps<Stage>(tile))
-              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp, starts_early>(
-                  kernel, tile, j, bytes(static_cast<Stage const*>(nullptr)), together, cut...);
+              static_cast<End<Stage>&>(ends).template produce<Atoms, whole_warp, starts_early>(kernel, tile, j, bytes,
+                                                                                               together, cut...);
           }(),
           ...);
   }

@@ -175,15 +175,16 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   double const stored = GemmBulkClocks::store(tile) + (adds ? GemmBulkClocks::add(tile) : 0),
                begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy);
   double const meeting = GemmBulkClocks::meeting(cluster);
-  if (tile.ping_pong)  // while one stores the other multiplies, if that takes as long
-    return added + begun + stored +
-           GemmBulkClocks::longer(
-               tile, waves * (std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting),
-               streamed);
-  // Teams that share tiles are not persistent: every wave begins anew.
-  double const a_tile = stored + GemmBulkClocks::combine(tile, slices, promoted, traffic.cached, busy);
-  return added + (slices > 1 ? waves : 1) * (begun + meeting) + waves * a_tile +
-         GemmBulkClocks::longer(tile, waves * sum, streamed);
+  double clocks = 0;
+  if (tile.ping_pong) {  // while one stores the other multiplies, if that takes as long
+    double const a_round = std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting;
+    clocks = added + begun + stored + GemmBulkClocks::longer(tile, waves * a_round, streamed);
+  } else {  // teams that share tiles are not persistent: every wave begins anew
+    double const a_tile = stored + GemmBulkClocks::combine(tile, slices, promoted, traffic.cached, busy);
+    clocks = added + (slices > 1 ? waves : 1) * (begun + meeting) + waves * a_tile +
+             GemmBulkClocks::longer(tile, waves * sum, streamed);
+  }
+  return clocks * (clocks < GemmBulkClocks::long_product ? 1 : GemmBulkClocks::sustained(tile, cluster));
 }
 
 /// f(splits) with more than one: as many as the caller asks for, or those that fill the machine once, twice or three

@@ -222,7 +222,8 @@ struct GemmBulk : BulkSizes {
   /// many steps go one into the other: after the last the tensor cores wait for the sum.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
   static constexpr bool crowded = gemm_bulk_crowded(Columns, ping_pong, Promotes), cuts_tiles = !crowded;
-  static constexpr bool ready_releases = !Promotes && Columns < (ping_pong ? 160 : 256);  // else there are no registers
+  /// Else there are no registers, or the compiler does not find them: 160 columns in ping-pong spilled 12 bytes.
+  static constexpr bool ready_releases = !Promotes && Columns < 256 && !(ping_pong && Columns == 160);
   static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers,
                        consumer_registers = apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers);
 };
@@ -348,6 +349,12 @@ struct GemmBulkClocks {
   static constexpr int few_tiles = 4;
   /// Of copies where tiles are filled with what is not there, which is slow work.
   static constexpr double filling = 1.05;
+  /// Of products of so many clocks or more, where the power that a device may draw sets its clock: what ping-pong wins
+  /// by pairs beside each other is lost again there.
+  static constexpr double long_product = 250e3;
+  static constexpr double sustained(GemmBulkTile const& t, Cluster const& c) {
+    return t.ping_pong ? (c.cols > 1 ? 1.05 : 1.01) : 1;
+  }
   /// Before the first step of teams that load together.
   static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }
   /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
