@@ -90,11 +90,7 @@ struct QuotientRounding {
   KOKKOS_FORCEINLINE_FUNCTION std::uint64_t index(std::int64_t i, std::int64_t j) const {
     return static_cast<std::uint64_t>(i * row + j * column);
   }
-  /// With the word of an index.
-  template <class To>
-  KOKKOS_FORCEINLINE_FUNCTION To stochastically(float quotient, std::uint64_t index) const {
-    return with_word<To>(quotient, philox_word(seed, offset, index));
-  }
+  /// Stochastically, with the word of the element.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION static To with_word(float quotient, std::uint32_t word) {
     if constexpr (std::is_same_v<To, std::int8_t>) {
@@ -111,7 +107,7 @@ struct QuotientRounding {
   }
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To operator()(float quotient, std::int64_t i, std::int64_t j) const {
-    return stochastic ? stochastically<To>(quotient, index(i, j)) : stored<To>(quotient);
+    return stochastic ? with_word<To>(quotient, philox_word(seed, offset, index(i, j))) : stored<To>(quotient);
   }
 };
 
