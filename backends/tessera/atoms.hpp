@@ -43,6 +43,7 @@ struct BulkSizes {
   static constexpr bool ready_releases = false;
   static constexpr bool cuts_tiles = false;  // what hangs over an edge is not copied, for which too there are registers
   static constexpr bool rehearses = false;   // the body runs once without a step, before there is anything to do
+  static constexpr bool joins = false;       // teams of a cluster may share a tile along K
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };
@@ -54,6 +55,7 @@ struct Cluster {
   KOKKOS_FUNCTION constexpr int teams() const { return rows * cols; }
   KOKKOS_FUNCTION constexpr int row(int team) const { return team >> cols / 2; }
   KOKKOS_FUNCTION constexpr int col(int team) const { return team & (cols - 1); }
+  bool operator==(Cluster const&) const = default;
 };
 
 /// Pointer and strides as bulk copies need them: 16-byte multiples, the last index contiguous, extents within 31 bits.

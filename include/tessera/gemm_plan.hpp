@@ -58,6 +58,8 @@ struct GemmOptions {
   /// when the library has no such tile.
   int tile_m = 0, tile_n = 0, slices = 0, cluster_m = 0, cluster_n = 0;
   Schedule schedule = Schedule::automatic;  ///< hopper: likewise
+
+  bool operator==(GemmOptions const&) const = default;
 };
 
 /// What was chosen for a matrix product, and why.

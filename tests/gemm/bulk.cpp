@@ -133,13 +133,13 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x192p in 2x1");  // in ping-pong
   CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1 in 2x1");
   CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x128p in 1x2");
-  CHECK(choice(product(Scalar::bf16, 1536, 1536, 1536)) == "128x160/1");  // one wave: nothing to store under
-  CHECK(choice(product(Scalar::bf16, 2048, 1536, 1024)) == "128x192p in 1x2");
+  CHECK(choice(product(Scalar::bf16, 1536, 1536, 1536)) == "192x96/1 in 1x2");  // one wave: nothing to store under
+  CHECK(choice(product(Scalar::bf16, 2048, 1536, 1024)) == "192x128/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 1792, 1792, 1792)) == "128x112p in 1x2");  // the columns that fill whole waves
   CHECK(choice(product(Scalar::bf16, 2560, 2560, 2560)) == "128x144p in 1x2");
   CHECK(choice(product(Scalar::bf16, 2304, 2304, 2304)) == "128x176p in 1x2");
   CHECK(choice(product(Scalar::bf16, 2615, 1200, 7960)) ==
-        "128x128p in 4x2");  // lines that are slow to come are shared by more teams
+        "192x160/1 in 1x2");  // lines that are slow to come are shared by more teams
   CHECK(choice(product(Scalar::bf16, 584, 480, 2440)) == "64x64/1 in 4x2");
   GemmProblem added_to = product(Scalar::bf16, 2304, 2304, 2304), narrow = added_to;
   added_to.beta = 1;
@@ -154,11 +154,11 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 128, 4096, 4096)) == "64x64/1 in 2x1");
   CHECK(choice(product(Scalar::fp32, 512, 512, 512)) == "64x128/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128/1");
-  CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x128/4");  // few tiles, long sums
+  CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x64/8");  // few tiles, long sums
   CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64/1");
   CHECK(choice(product(Scalar::bf16, 1, 8192, 8192)) == "64x64/1");  // the one row is copied, and no more
   CHECK(choice(product(Scalar::bf16, 4096, 8192, 28672)) == "128x256/1 in 2x1");
-  CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x128/3");
+  CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x96/3");
 
   GemmProblem batch = product(Scalar::bf16, 1024, 1024, 1024);
   batch.a.inner = batch.b.inner = batch.c.inner = 64;
@@ -177,7 +177,7 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096), {.schedule = Schedule::ping_pong}) == "128x128p in 1x2");
   CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024), {.schedule = Schedule::cooperative}) == "64x128/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2, .schedule = Schedule::ping_pong}) == "0x0/1");
-  CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x128/2");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x64/2");
   CHECK(choice(product(Scalar::bf16, 512, 512, 64), {.slices = 2}) == "0x0/1");  // one step cannot be shared
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.tile_m = 32}) == "0x0/1");
   GemmProblem across = product(Scalar::bf16, 512, 512, 512);
@@ -190,6 +190,32 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096), {}, true) == "128x128p in 1x2");
   CHECK(choice(product(Scalar::bf16, 64, 8192, 8192), {}, true) == "64x128/1");
   CHECK(choice(product(Scalar::e4m3, 8192, 8192, 8192), {}, true) == "128x256/1");
+}
+
+TEST_CASE("a choice that is remembered is the one that was made for such a product") {
+  std::vector<std::pair<GemmProblem, GemmOptions>> questions;
+  for (std::int64_t const n : {128, 512, 1000, 1001, 4096})
+    for (Scalar const type : {Scalar::bf16, Scalar::e4m3}) {
+      GemmProblem p = product(type, n, n, n), added = p, elsewhere = p;
+      added.beta = 0.5;
+      elsewhere.b = matrix(type, n, n, n + 16, 1, 1024 + 32);
+      for (GemmProblem const& q : {p, added, elsewhere, product(type, n, 2 * n, n), product(type, n, n, 3 * n)})
+        for (std::size_t const workspace : {0, 1 << 28}) questions.push_back({q, {.workspace_bytes = workspace}});
+      questions.push_back({p, {.fast_accumulation = true}});
+      questions.push_back({p, {.tile_m = 64}});
+    }
+  for (int round = 0; round < 2; ++round)
+    for (auto const& [p, options] : questions)
+      for (int const teams : {132, 50})
+        CHECK(detail::remembered_gemm_bulk(p, options, teams, false) ==
+              detail::choose_gemm_bulk(p, options, teams, false));
+  // Neither where the factors lie beyond a line nor what C is scaled by is part of the question.
+  GemmProblem p = product(Scalar::bf16, 512, 512, 512), q = p;
+  q.a.data = reinterpret_cast<void const*>(std::uintptr_t{1024 + 4096});
+  q.alpha = 3;
+  CHECK(detail::GemmBulkQuestion(p, {}, 132, false) == detail::GemmBulkQuestion(q, {}, 132, false));
+  q.a.data = reinterpret_cast<void const*>(std::uintptr_t{1024 + 16});
+  CHECK_FALSE(detail::GemmBulkQuestion(p, {}, 132, false) == detail::GemmBulkQuestion(q, {}, 132, false));
 }
 
 TEST_CASE("a divisor divides as the machine does, and every tile comes once") {

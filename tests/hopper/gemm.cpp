@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The warp-specialised pipeline against the fp64 reference; built only where it is part of the library.
+#include <algorithm>
 #include <tessera/gemm.hpp>
 #include <tuple>
 
@@ -114,15 +115,16 @@ GemmOptions with_cluster(GemmOptions options, detail::Cluster const& cluster) {
   options.cluster_m = cluster.rows, options.cluster_n = cluster.cols;
   return options;
 }
-/// Every kernel there is for factors of T.
+/// Every kernel there is for factors of T, with as many slices as K can have.
 template <class T>
-std::vector<GemmOptions> all_tiles(GemmOptions const& options, bool across = false) {
+std::vector<GemmOptions> all_tiles(GemmOptions const& options, int k, bool across = false) {
   constexpr detail::BulkSum sum = detail::bulk_sum(scalar_of<T>, scalar_of<T>);
   std::vector<GemmOptions> all;
   for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
     bool const promoted = detail::gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!detail::has_gemm_bulk_tile(tile, sizeof(T), across, promoted, false)) continue;
-    for (int slices = 1; slices <= tile.max_slices; ++slices) all.push_back(with_tile(options, tile, slices));
+    int const most = std::min(tile.max_slices, (k * int(sizeof(T)) + 127) / 128);
+    for (int slices = 1; slices <= most; ++slices) all.push_back(with_tile(options, tile, slices));
     for (detail::Cluster const& cluster : detail::gemm_clusters)
       if (detail::divides_tile(cluster, tile)) all.push_back(with_cluster(with_tile(options, tile, 1), cluster));
   }
@@ -138,8 +140,8 @@ TEST_CASE("the hopper pipeline multiplies sizes that are no multiple of its tile
 }
 
 TEST_CASE("the hopper pipeline multiplies with every tile and number of slices") {
-  auto const options = all_tiles<bf16_t>(hopper);
   for (Size s : {Size{200, 304, 264}, Size{64, 128, 512}, Size{600, 1304, 1032}, Size{139, 401, 200}}) {
+    auto const options = all_tiles<bf16_t>(hopper, s.k);
     for (GemmOptions const& o : options) check_product<bf16_t, bf16_t, bf16_t>(s, o, 0.5);
     for (double beta : {0.0, -0.5})
       for (GemmOptions const& o : options) check_product<fp16_t, fp16_t, float>(s, o, beta);
@@ -197,7 +199,7 @@ TEST_CASE("the hopper pipeline repeats its bits") {
   int const m = 200, n = 304, k = 1024;
   Matrix a("A", m, k), b("B", n, k), c("C", m, n);
   fill(a, uniform<bf16_t>(a.size(), 1)), fill(b, uniform<bf16_t>(b.size(), 2));
-  for (GemmOptions const& options : all_tiles<bf16_t>(hopper)) {
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper, k)) {
     gemm(Exec{}, 1, a, b, 0, c, options);
     auto const first = values(c);
     for (int i = 0; i < 3; ++i) {
@@ -214,7 +216,7 @@ TEST_CASE("a product waits for those whose factors and results it reads and writ
   Matrix a("A", n, n), x[2] = {Matrix("x", n, n), Matrix("y", n, n)};
   auto const start = uniform<bf16_t>(a.size(), 2);
   fill(a, uniform<bf16_t>(a.size(), 1));
-  for (GemmOptions const& options : all_tiles<bf16_t>(hopper)) {
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper, n)) {
     auto const chain = [&](bool fenced) {
       fill(x[0], start), poison(x[1], 0xFF);
       for (int i = 0; i < 12; ++i) {
@@ -233,7 +235,7 @@ TEST_CASE("a product waits for those whose factors and results it reads and writ
 
 TEST_CASE_TEMPLATE("the hopper pipeline takes factors contiguous along either index", T, bf16_t, fp16_t) {
   for (Size s : {Size{200, 304, 232}, Size{64, 128, 264}})
-    for (GemmOptions const& options : all_tiles<T>(hopper, true)) {
+    for (GemmOptions const& options : all_tiles<T>(hopper, s.k, true)) {
       check_product<T, T, T, LayoutLeft, LayoutRight>(s, options);
       check_product<T, T, T, LayoutRight, LayoutLeft>(s, options);
       check_product<T, T, T, LayoutLeft, LayoutLeft>(s, options, 0.5);
@@ -251,7 +253,7 @@ TEST_CASE_TEMPLATE("the hopper pipeline takes any address and leading dimension 
       check_product<T, T, T, LayoutLeft, LayoutRight>(s, hopper, 0, pad, begin);
       check_product<T, T, T, LayoutLeft, LayoutLeft>(s, hopper, 0, pad, begin);
     }
-  for (GemmOptions const& options : all_tiles<T>(hopper))
+  for (GemmOptions const& options : all_tiles<T>(hopper, 600))
     if (options.tile_n < 256 || sizeof(T) > 1) check_product<T, T, T>({255, 517, 600}, options, 0, 3, 1);
 }
 
@@ -296,7 +298,7 @@ TEST_CASE("the hopper pipeline multiplies integers with every tile and number of
   ViewOf<Exec, std::int32_t**> c("C", m, n), expected("C", m, n);
   fill(a, uniform<std::int8_t>(a.size(), 1, -129, 128)), fill(b, uniform<std::int8_t>(b.size(), 2, -129, 128));
   gemm(Exec{}, 1, a, b, 0, expected, {.op_b = Op::transpose, .algorithm = Algorithm::coalesced});
-  for (GemmOptions const& options : all_tiles<std::int8_t>(hopper)) {
+  for (GemmOptions const& options : all_tiles<std::int8_t>(hopper, k)) {
     poison(c);
     gemm(Exec{}, 1, a, b, 0, c, options);
     CHECK(values(c) == values(expected));
@@ -321,7 +323,7 @@ TEST_CASE("the hopper pipeline multiplies 8-bit types with each other") {
       check_product<e5m2_t, e4m3_t, fp16_t>(s, options);
       check_product<e5m2_t, e4m3_t, e4m3_t>(s, options, 1);
     }
-    for (GemmOptions const& tile : all_tiles<e4m3_t>(options))
+    for (GemmOptions const& tile : all_tiles<e4m3_t>(options, 528))
       check_product<e4m3_t, e4m3_t, bf16_t>({200, 304, 528}, tile);
   }
 }
@@ -330,7 +332,7 @@ TEST_CASE("the hopper pipeline rounds fp32 factors to tf32 where that is allowed
   GemmOptions options = hopper;
   options.allow_tf32 = true;
   for (Size s : {Size{200, 304, 132}, Size{64, 4, 256}})
-    for (GemmOptions const& tile : all_tiles<float>(options)) check_product<float, float, float>(s, tile, 0.5);
+    for (GemmOptions const& tile : all_tiles<float>(options, s.k)) check_product<float, float, float>(s, tile, 0.5);
   check_product<float, float, bf16_t>({129, 256, 100}, options);
   check_product<float, float, float>({129, 255, 99}, options, 0, 1, 1);
   check_product<float, float, float, LayoutLeft, LayoutLeft>({129, 255, 99}, options);

@@ -104,33 +104,42 @@ __device__ __forceinline__ void add_box(Compute* r, char const* box, int warp, C
   }
 }
 
-/// Teams of a cluster that share a tile along K send their sums, R of each thread, to the first of them, which adds
-/// them in order: true there. `at` counts the threads that have some, `joined` completes when all have come into
-/// `exchange`.
-template <int Threads, class Compute, int R>
-__device__ __forceinline__ bool join_slices(Compute (&r)[R], int slices, int at, uint4* exchange,
+/// Teams of a cluster that share a tile along K send each other sums, all at the same time: each adds up, in the
+/// teams' order, those of some of the consumers' warps. r becomes such a sum where this is the team that has the
+/// warp's: true there. `joined` completes when what others send has come into `exchange`, the teams' parts for the
+/// first warp here, then those for the next.
+template <int Consumers, class Compute, int R>
+__device__ __forceinline__ bool join_slices(Compute (&r)[R], int slices, ConsumerThread const& at, uint4* exchange,
                                             std::uint64_t* joined) {
-  constexpr int packs = R / 4;
-  int const rank = ptx::cluster_rank();
-  if (rank == 0 && at == 0)
-    ptx::barrier_arrive_expect(joined, static_cast<std::uint32_t>((slices - 1) * packs * Threads * 16));
+  constexpr int packs = R / 4, warps = Consumers * 4;
+  auto const first_of = [&](int team) TESSERA_INLINE_LAMBDA { return (team * warps + slices - 1) / slices; };
+  int const rank = ptx::cluster_rank(), mine = at.group * 4 + at.warp, owner = mine * slices / warps;
+  if (at.group == 0 && at.thread == 0)
+    ptx::barrier_arrive_expect(
+        joined, static_cast<std::uint32_t>((first_of(rank + 1) - first_of(rank)) * (slices - 1) * packs * 32 * 16));
   ptx::cluster_meet();  // all are done with their rings
-  if (rank > 0) {
-    auto const bits = [](Compute x) { return Kokkos::bit_cast<std::uint32_t>(x); };
-    std::uint32_t const barrier = ptx::cluster_address(ptx::shared_address(joined), 0);
-    std::uint32_t const to = ptx::cluster_address(ptx::shared_address(exchange), 0) +
-                             static_cast<std::uint32_t>((rank - 1) * packs * Threads + at) * 16;
+  uint4* const parts = exchange + (mine - first_of(owner)) * slices * packs * 32 + ptx::lane();
+  auto const bits = [](Compute x) { return Kokkos::bit_cast<std::uint32_t>(x); };
+  auto const pack = [&](int i) TESSERA_INLINE_LAMBDA {
+    return uint4{bits(r[4 * i]), bits(r[4 * i + 1]), bits(r[4 * i + 2]), bits(r[4 * i + 3])};
+  };
+  if (owner != rank) {
+    std::uint32_t const barrier = ptx::cluster_address(ptx::shared_address(joined), owner);
+    std::uint32_t const to = ptx::cluster_address(ptx::shared_address(parts + rank * packs * 32), owner);
 #pragma unroll
-    for (int i = 0; i < packs; ++i)
-      ptx::cluster_store(to + i * Threads * 16, barrier,
-                         {bits(r[4 * i]), bits(r[4 * i + 1]), bits(r[4 * i + 2]), bits(r[4 * i + 3])});
+    for (int i = 0; i < packs; ++i) ptx::cluster_store(to + i * 32 * 16, barrier, pack(i));
     return false;
   }
+#pragma unroll
+  for (int i = 0; i < packs; ++i) parts[(rank * packs + i) * 32] = pack(i);
+#pragma unroll
+  for (Compute& x : r) x = Compute(0);
   ptx::barrier_wait(joined, 0);  // a team of a shared tile works on no other: it is the barrier's first phase
-  for (int other = 0; other < slices - 1; ++other)
+#pragma unroll 1
+  for (int team = 0; team < slices; ++team)
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      uint4 const x = exchange[(other * packs + i) * Threads + at];
+      uint4 const x = parts[(team * packs + i) * 32];
       r[4 * i] += Kokkos::bit_cast<Compute>(x.x);
       r[4 * i + 1] += Kokkos::bit_cast<Compute>(x.y);
       r[4 * i + 2] += Kokkos::bit_cast<Compute>(x.z);
@@ -156,11 +165,13 @@ struct StoreMath : ElementMath<Element, Sizes> {
   int slices;                 // teams that share a tile along K
   bool rehearsal = false;     // nothing is sent
 
-  /// Teams that share a tile along K add up in the first of them: true there.
+  /// Teams that share a tile along K add up its sums: true in the warps that then have some.
   template <int M, int N>
   __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
-    if (Sizes::ping_pong || slices == 1) return true;
-    return join_slices<Sizes::consumers * warpgroup>(acc.r[0], slices, group * warpgroup + thread, exchange, joined);
+    if constexpr (!Sizes::joins) return true;
+    if (slices == 1) [[likely]]
+      return true;
+    return join_slices<Sizes::consumers>(acc.r[0], slices, *this, exchange, joined);
   }
 
   template <int M, int N>
@@ -219,21 +230,20 @@ struct StoreMath : ElementMath<Element, Sizes> {
   template <class Acc>
   __device__ __forceinline__ void fetch_added(Target const& target, Plane plane, std::int64_t row0,
                                               std::int64_t col0) const {
-    if (slices == 1) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
+    if (!Sizes::joins || slices == 1) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
   }
   /// alpha * acc + beta * matrix, which the copy engine takes away and, behind fetch_added(), brings; false: it does
-  /// not, nothing is done.
+  /// not, nothing is done. Nor does it take what only some warps have.
   template <int M, int N>
   __device__ __forceinline__ bool store_whole(Accumulator<M, N>& acc, Target const& target, Plane plane,
                                               std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta) const {
     static_assert(Sizes::staged_store);
-    if (!target.staged) return false;
+    if (!target.staged || (Sizes::joins && slices > 1)) return false;
     if (beta == Compute(0)) {
       if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
       return store_sent(acc, target, plane, row0, col0);
     }
     int const row = static_cast<int>(row0), col = static_cast<int>(col0);
-    if (slices > 1) fetch_first<Accumulator<M, N>>(target, plane, row, col);
     return with_added<Accumulator<M, N>>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
       add_units<decltype(units)>(acc, target, plane, row, col, alpha, beta);
     });
@@ -316,7 +326,8 @@ struct StoreMath : ElementMath<Element, Sizes> {
     Compute* const memory = reinterpret_cast<Compute*>(staging[group]) + warp * Layout::rows * width;
     row0 += Accumulator<M, N>::row(*this) + warp * Layout::rows;
     col0 += Accumulator<M, N>::col(*this);
-    if (Sizes::adds || target.staged) {  // a tile before, or sums, may have left through the same memory
+    // A tile before, or sums, may have left through the same memory. Of shared tiles each is a team's only one.
+    if (Sizes::adds || (target.staged && !(Sizes::joins && slices > 1))) {
       if ((Sizes::adds || warp == 0) && lane == 0) ptx::bulk_wait_read();
       ptx::named_sync(4 + group, warpgroup);
     }

@@ -38,6 +38,7 @@ struct MatrixStack {
   KOKKOS_FUNCTION MatrixStack transposed() const {
     return {data, type, cols, rows, col_stride, row_stride, outer, inner, outer_stride, inner_stride};
   }
+  bool operator==(MatrixStack const&) const = default;
 };
 
 /// Sequences whose rows lie in pages, planes of a stack: row i of sequence b is row i % rows of page table(b, i /

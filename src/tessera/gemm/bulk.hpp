@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <string>
 
@@ -97,6 +98,8 @@ struct GemmBulkChoice {
   Cluster cluster;
   bool ping_pong = false;
   double clocks = HUGE_VAL;
+
+  bool operator==(GemmBulkChoice const&) const = default;
 };
 
 /// Whether there is a kernel: of each tile for 16-bit factors along K; fewer for other types and layouts, which do
@@ -106,7 +109,8 @@ struct GemmBulkChoice {
 constexpr bool has_gemm_bulk_tile(GemmBulkTile const& tile, std::size_t element_bytes, bool across, bool promoted,
                                   bool own_epilogue) {
   if ((promoted ? tile.promoted_step : tile.step) == 0) return false;
-  bool const everywhere = tile.columns == 192 ? tile.ping_pong || promoted : tile.columns % 128 == 0 && !tile.ping_pong;
+  bool const everywhere = tile.rows < 192 && (tile.columns == 192 ? tile.ping_pong || promoted
+                                                                  : tile.columns % 128 == 0 && !tile.ping_pong);
   if (!everywhere && (element_bytes != 2 || across)) return false;
   if (!own_epilogue) return true;
   if (tile.rows == 64) return tile.columns == 128 && !tile.ping_pong;
@@ -165,8 +169,10 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   bool const fills = gemm_bulk_crowded(tile.columns, tile.ping_pong, promoted) &&
                      (p.m() % (std::int64_t{cluster.rows} * tile.rows) != 0 ||
                       p.n() % (std::int64_t{cluster.cols} * tile.columns) != 0);
-  double const copies = gemm_bulk_copies(traffic, tile, cluster, busy) * (fills ? GemmBulkClocks::filling : 1),
-               a_step = std::fmax(step, copies) * (gemm_bulk_pairs_few(p, tile, cluster) ? GemmBulkClocks::few : 1);
+  double const copies = gemm_bulk_copies(traffic, tile, cluster, busy) * GemmBulkClocks::sliced_copies(slices, busy) *
+                        (fills ? GemmBulkClocks::filling : 1),
+               a_step = std::fmax(step * GemmBulkClocks::sliced_steps(slices, busy), copies) *
+                        (gemm_bulk_pairs_few(p, tile, cluster) ? GemmBulkClocks::few : 1);
   double const streamed = traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, filled);
   double const sum =
       std::ceil(static_cast<double>(steps) / (slices * splits)) * a_step * GemmBulkClocks::single(tile, waves);
@@ -179,10 +185,9 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   if (tile.ping_pong) {  // while one stores the other multiplies, if that takes as long
     double const a_round = std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting;
     clocks = added + begun + stored + GemmBulkClocks::longer(tile, waves * a_round, streamed);
-  } else {  // teams that share tiles are not persistent: every wave begins anew
-    double const a_tile = stored + GemmBulkClocks::combine(tile, slices, promoted, traffic.cached, busy);
-    clocks = added + (slices > 1 ? waves : 1) * (begun + meeting) + waves * a_tile +
-             GemmBulkClocks::longer(tile, waves * sum, streamed);
+  } else {
+    double const a_tile = stored + GemmBulkClocks::combine(tile, slices);
+    clocks = added + begun + meeting + waves * a_tile + GemmBulkClocks::longer(tile, waves * sum, streamed);
   }
   return clocks * (clocks < GemmBulkClocks::long_product ? 1 : GemmBulkClocks::sustained(tile, cluster));
 }
@@ -238,6 +243,7 @@ void for_gemm_bulk_candidates(GemmProblem const& p, GemmOptions const& options, 
     if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
     if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
     if (tile.columns % 32 != 0 && !by_copies && options.tile_n == 0) continue;
+    if (tile.rows > 128 && p.m() <= 128 && options.tile_m == 0) continue;  // a third of it or more would be idle
     for (Cluster const& cluster : gemm_clusters) {
       if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
       if (!divides_tile(cluster, tile)) continue;
@@ -246,8 +252,12 @@ void for_gemm_bulk_candidates(GemmProblem const& p, GemmOptions const& options, 
         if (more && allows(options.slices, slices) && allows(options.splits, splits))
           more = f(traffic, tile, promoted, cluster, slices, splits);
       };
-      for (int slices = 1; slices <= (cluster.teams() > 1 ? 1 : tile.max_slices) && slices <= steps; ++slices)
-        consider(slices, 1);
+      consider(1, 1);
+      if (cluster.teams() == 1) {  // teams that share a tile have no other: unless asked for, all must run at once
+        auto const tiles = static_cast<double>(gemm_tiles(p, tile.rows, tile.columns));
+        for (int slices = 2; slices <= std::min<std::int64_t>(tile.max_slices, steps); ++slices)
+          if (options.slices > 1 || tiles * slices <= concurrency * GemmBulkClocks::usable(slices)) consider(slices, 1);
+      }
       // Not in clusters, unless asked for: 512x512x16384 of bf16 20.5 -> 22.3 us.
       if (cluster.teams() == 1 || options.cluster_m * options.cluster_n > 1)
         for_gemm_splits(p, tile, options, steps, concurrency, used, [&](int splits) { consider(1, splits); });
@@ -270,6 +280,48 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
                              return true;
                            });
   return best;
+}
+
+/// All that the choice depends on, and nothing else.
+struct GemmBulkQuestion {
+  GemmProblem problem;
+  GemmOptions options;
+  int concurrency = 0;
+  bool own_epilogue = false;
+
+  GemmBulkQuestion() = default;
+  GemmBulkQuestion(GemmProblem const& p, GemmOptions const& o, int teams, bool own)
+      : problem(p), options(o), concurrency(teams), own_epilogue(own) {
+    for (MatrixStack* m : {&problem.a, &problem.b, &problem.c}) {
+      auto const place = reinterpret_cast<std::uintptr_t>(m->data) % 128;
+      m->data = reinterpret_cast<void const*>(place);
+    }
+    problem.alpha = 1;
+    problem.beta = p.beta != 0 ? 1 : 0;
+    problem.workspace = options.workspace = nullptr;
+  }
+  std::size_t hash() const {
+    auto const mixed = [](std::uint64_t x, std::int64_t y) {
+      return (x ^ static_cast<std::uint64_t>(y)) * 0x9E3779B97F4A7C15u;
+    };
+    return mixed(mixed(mixed(mixed(0, problem.m()), problem.n()), problem.k()), problem.batch()) >> 32;
+  }
+  bool operator==(GemmBulkQuestion const&) const = default;
+};
+
+/// The same, of which a thread remembers some: programs ask for the same products again and again, and to think of one
+/// takes the host longer than a small product takes the device.
+inline GemmBulkChoice remembered_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
+                                           bool own_epilogue) {
+  struct Remembered {
+    GemmBulkQuestion question;
+    GemmBulkChoice choice;
+  };
+  thread_local Remembered remembered[32];
+  GemmBulkQuestion const question(p, options, concurrency, own_epilogue);
+  Remembered& last = remembered[question.hash() % std::size(remembered)];
+  if (!(last.question == question)) last = {question, choose_gemm_bulk(p, options, concurrency, own_epilogue)};
+  return last.choice;
 }
 
 /// Whether there is one.
@@ -305,12 +357,15 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
   auto const visit = [&](auto index, auto fast) {
     constexpr GemmBulkTile tile = gemm_bulk_tiles[index];
     constexpr bool promoted = gemm_bulk_promotes(sum, tile, fast);
-    if constexpr (has_gemm_bulk_tile(tile, sizeof(A), LeftAcross || RightAcross, promoted, OwnEpilogue))
+    if constexpr (has_gemm_bulk_tile(tile, sizeof(A), LeftAcross || RightAcross, promoted, OwnEpilogue)) {
+      using Sizes = GemmBulk<tile.rows, tile.columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted,
+                             tile.ping_pong>;
+      static_assert(Sizes::joins == (tile.max_slices > 1));
+      static_assert(holds_gemm_slices(Sizes::consumers, tile.max_slices, 4 * tile.rows * tile.columns,
+                                      Sizes::depth * Sizes::lines * 128 * (tile.rows + tile.columns)));
       if (plan.tile_m == tile.rows && plan.tile_n == tile.columns && plan.ping_pong == tile.ping_pong)
-        f(BulkAtoms<Exec, A,
-                    GemmBulk<tile.rows, tile.columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted,
-                             tile.ping_pong>,
-                    B>{});
+        f(BulkAtoms<Exec, A, Sizes, B>{});
+    }
   };
   unroll<static_cast<int>(std::size(gemm_bulk_tiles))>([&](auto index) {
     if constexpr (sum == BulkSum::either)

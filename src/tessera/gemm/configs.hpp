@@ -198,9 +198,10 @@ constexpr bool gemm_bulk_crowded(int columns, bool ping_pong, bool promotes) {
   return promotes || (ping_pong && columns > 176);
 }
 
-/// A tile of Rows x Columns, and so many stages that 227 KB are full beside 32 KB for the store.
+/// A tile of Rows x Columns, and so many stages that 227 KB are full beside what the consumers store from, 16 KB each.
 /// 128 x 256 is the largest accumulator that two warpgroups hold in registers (128 of 232 each), 128 x 192 the largest
-/// of one.
+/// of one. Of 192 rows each of three has 64, for a C of few rows: two tiles of 128 would multiply as many as are not
+/// there.
 template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
           bool Promotes = false, bool PingPong = false>
 struct GemmBulk : BulkSizes {
@@ -208,14 +209,17 @@ struct GemmBulk : BulkSizes {
   /// 64 rows are one consumer's: two would share the columns and read the left factor twice, which takes shared memory
   /// longer than the products take.
   static constexpr bool alone = Rows == 64 && !Promotes && !PingPong;
-  static constexpr int consumers = apart || alone ? 1 : 2, teams_at_once = apart ? 2 : 1;
+  static constexpr bool three = Rows == 192;
+  static constexpr int consumers = apart || alone ? 1 : (three ? 3 : 2), teams_at_once = apart ? 2 : 1;
   /// Of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
   /// descriptors and the way to the first result: where the products of one line take less, a step has two.
   static constexpr int lines = Rows == 64 && !Promotes ? 2 : 1;
   static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
-  static constexpr int depth = 192 * 1024 / teams_at_once / ((BM + BN) * lines * 128);
+  static constexpr int depth = (three ? 176 : 192) * 1024 / teams_at_once / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong && !apart;
+  /// Sums of the largest tile would be spilled beside what comes from others.
+  static constexpr bool joins = !ping_pong && !apart && Columns < 256;
   /// What follows the sum of more columns takes longer than a first copy: 128 x 160 at 1536³ 12.2 -> 12.6 us.
   static constexpr bool rehearses = !Promotes && !ping_pong && Columns <= 128;
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
@@ -224,8 +228,9 @@ struct GemmBulk : BulkSizes {
   static constexpr bool crowded = gemm_bulk_crowded(Columns, ping_pong, Promotes), cuts_tiles = !crowded;
   /// Else there are no registers, or the compiler does not find them: 160 columns in ping-pong spilled 12 bytes.
   static constexpr bool ready_releases = !Promotes && Columns < 256 && !(ping_pong && Columns == 160);
-  static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers,
-                       consumer_registers = apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers);
+  static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers;
+  static constexpr int consumer_registers =
+      three ? 152 : (apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers));
 };
 
 /// For the products of a list, whose sizes nobody knows who chooses.
@@ -241,22 +246,22 @@ struct GemmBulkKind {
   double tf32;    // of any but pairs, which wait for their copies: products take longer than those of 16 bits
   double stored;  // elements of a tile that leave in a clock
   double parts;   // clocks of a team with a part of K, beside the sum of them
-  double joined;  // clocks of another slice of K, beside those of its elements
+  double joined;  // clocks of teams that share a tile to begin and end their sum
   double seen;    // of the shorter of steps and what memory needs for them, the fraction that the longer does not hide
   double early, half_early;  // clocks of a start that are under the kernel before where few teams run, and where many
 };
 /// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns or more; two that share a
-/// tile; two that take turns.
-inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 1700, 1600, 0.6, 500, 340},
-    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 1850, 0.12, 0, 0},
-    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 25.5, 2900, 1620, 0.12, 0, 0},
-    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 0, 0.12, 0, 0},
+/// tile, or three; two that share the largest; two that take turns.
+inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 1700, 0, 0.6, 500, 340},
+    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 2670, 0.12, 0, 0},
+    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 25.5, 2900, 4600, 0.12, 0, 0},
+    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 3600, 0.12, 0, 0},
+    gemm_bulk_three{1.01, 0.99, 0.99, 0.96, 1, 22.4, 3600, 3880, 0.12, 0, 0},
     gemm_bulk_largest{0.97, 0.98, 0.97, 1.05, 1, 19.4, 2600, 0, 0.12, 0, 0},
     gemm_bulk_turns{0.97, 0.93, 0.94, 1.06, 1, 15, 3600, 0, 0.12, 0, 0};
 
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
-/// are all busy, also where products are promoted; 0: there is no such kernel. Teams that share a tile send each other
-/// fp32 accumulators through the ring, which holds those of max_slices - 1.
+/// are all busy, also where products are promoted; 0: there is no such kernel. So many teams may share a tile along K.
 struct GemmBulkTile {
   int rows, columns;
   bool ping_pong;
@@ -265,15 +270,23 @@ struct GemmBulkTile {
   GemmBulkKind const& kind;
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 2, 1183, 1250, gemm_bulk_largest}, {128, 192, true, 1, 885, 0, gemm_bulk_turns},
+    {128, 256, false, 1, 1183, 1250, gemm_bulk_largest}, {128, 192, true, 1, 885, 0, gemm_bulk_turns},
     {128, 176, true, 1, 817, 0, gemm_bulk_turns},        {128, 160, true, 1, 756, 0, gemm_bulk_turns},
     {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 610, 0, gemm_bulk_turns},
-    {128, 112, true, 1, 561, 0, gemm_bulk_turns},        {128, 192, false, 2, 0, 930, gemm_bulk_shared},
-    {128, 160, false, 1, 741, 0, gemm_bulk_shared},      {128, 128, false, 4, 594, 600, gemm_bulk_shared},
-    {128, 96, false, 1, 476, 0, gemm_bulk_shared},       {64, 128, false, 4, 321, 450, gemm_bulk_wide},
-    {64, 96, false, 1, 274, 0, gemm_bulk_lone},          {64, 64, false, 1, 197, 0, gemm_bulk_lone},
-    {64, 32, true, 1, 247, 0, gemm_bulk_small},
+    {128, 112, true, 1, 561, 0, gemm_bulk_turns},        {128, 192, false, 6, 0, 930, gemm_bulk_shared},
+    {128, 160, false, 8, 741, 0, gemm_bulk_shared},      {128, 128, false, 8, 594, 600, gemm_bulk_shared},
+    {128, 96, false, 8, 476, 0, gemm_bulk_shared},       {64, 128, false, 8, 321, 450, gemm_bulk_wide},
+    {64, 96, false, 8, 274, 0, gemm_bulk_lone},          {64, 64, false, 8, 197, 0, gemm_bulk_lone},
+    {64, 32, true, 1, 247, 0, gemm_bulk_small},          {192, 96, false, 8, 708, 0, gemm_bulk_three},
+    {192, 112, false, 8, 804, 0, gemm_bulk_three},       {192, 128, false, 8, 903, 0, gemm_bulk_three},
 };
+
+/// Whether rings hold what teams that share a tile send each other, some warps' sums of each to each.
+constexpr bool holds_gemm_slices(int consumers, int most, int tile_bytes, int ring_bytes) {
+  for (int slices = 2, warps = 4 * consumers; slices <= most; ++slices)
+    if (slices * ((warps + slices - 1) / slices) * (tile_bytes / warps) > ring_bytes) return false;
+  return true;
+}
 
 /// Teams that load together, in the order of trial.
 inline constexpr Cluster gemm_clusters[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}, {4, 2}, {2, 4}};
@@ -300,13 +313,14 @@ struct GemmBulkClocks {
   static constexpr double turn(GemmBulkTile const& t, bool adds) {
     return t.rows * t.columns / 32.0 * (adds ? 1.5 : 1.0);
   }
-  /// By both consumers or, the more teams send at a time the slower unless all wait for memory, by the one of a tile.
-  static constexpr double combine(GemmBulkTile const& t, int slices, bool promoted, bool cached, double busy) {
-    if (slices == 1) return 0;
-    if (t.kind.joined == 0 || promoted) return 2200 + 0.15 * (slices - 1) * t.rows * t.columns;
-    double const few = 300 + t.kind.joined * (slices - 1), many = (18500 * busy - 4500) * (cached ? 1 : 0.6);
-    return few > many ? few : many;
+  /// The sum of the parts of teams that share a tile, of which each receives and sends as much.
+  static constexpr double combine(GemmBulkTile const& t, int slices) {
+    return slices == 1 ? 0 : t.kind.joined + 305 * (slices - 1) + 0.136 * t.rows * t.columns * (slices - 1) / slices;
   }
+  /// Of steps and copies of teams that share tiles: neighbours then need nothing that the other needs, which counts
+  /// where there are neighbours.
+  static constexpr double sliced_steps(int slices, double busy) { return slices > 1 && busy > 0.5 ? 1.12 : 1; }
+  static constexpr double sliced_copies(int slices, double busy) { return slices == 1 ? 1 : (busy > 0.5 ? 1.2 : 0.9); }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
     return aligned < 32 ? 5.28 : (aligned < 64 ? 3.2 : (aligned < 128 ? 2.95 : 2.42));
@@ -357,8 +371,11 @@ struct GemmBulkClocks {
   }
   /// Before the first step of teams that load together.
   static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }
-  /// Multiprocessors that teams of clusters find: more than two do not fit the rest of every cluster of processors.
-  static constexpr double usable(int teams) { return teams > 3 ? 0.91 : (teams > 2 ? 0.93 : 1); }
+  /// Of the multiprocessors, those that teams find who must be together: the groups have 16 or 18 each, some fewer.
+  static constexpr double usable(int teams) {
+    constexpr double found[] = {1, 1, 117 / 132., 120 / 132., 110 / 132., 102 / 132., 105 / 132., 120 / 132.};
+    return found[teams - 1];
+  }
 };
 
 }  // namespace tessera::detail

@@ -101,7 +101,8 @@ char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptio
 template <class Epilogue, class Exec>
 GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
   GemmProblem const p = bulk_problem<Epilogue>(problem);
-  GemmBulkChoice const choice = choose_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
+  GemmBulkChoice const choice =
+      remembered_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
   GemmPlan chosen, plan;
   chosen.tile_m = choice.rows;
   chosen.tile_n = choice.columns;

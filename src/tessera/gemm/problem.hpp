@@ -27,6 +27,7 @@ struct GemmProblem {
   std::int64_t batch() const { return c.inner; }
   /// The same product as Cᵀ = B·Aᵀ, for a C that is contiguous along its rows' index.
   GemmProblem transposed() const { return {b, a, c.transposed(), alpha, beta, workspace, block_scaled}; }
+  bool operator==(GemmProblem const&) const = default;
 };
 
 /// An epilogue that the library has no kernels for: its caller compiles them.
