@@ -169,9 +169,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
   template <int M, int N>
   __device__ __forceinline__ bool join(Accumulator<M, N>& acc) const {
     if constexpr (!Sizes::joins) return true;
-    if (slices == 1) [[likely]]
-      return true;
-    return join_slices<Sizes::consumers>(acc.r[0], slices, *this, exchange, joined);
+    return slices == 1 || join_slices<Sizes::consumers>(acc.r[0], slices, *this, exchange, joined);
   }
 
   template <int M, int N>
@@ -230,15 +228,17 @@ struct StoreMath : ElementMath<Element, Sizes> {
   template <class Acc>
   __device__ __forceinline__ void fetch_added(Target const& target, Plane plane, std::int64_t row0,
                                               std::int64_t col0) const {
-    if (!Sizes::joins || slices == 1) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
+    if constexpr (!Sizes::joins) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
   }
   /// alpha * acc + beta * matrix, which the copy engine takes away and, behind fetch_added(), brings; false: it does
-  /// not, nothing is done. Nor does it take what only some warps have.
+  /// not, nothing is done. Nor does it take sums of which each
+  /// team has but some warps'.
   template <int M, int N>
   __device__ __forceinline__ bool store_whole(Accumulator<M, N>& acc, Target const& target, Plane plane,
                                               std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta) const {
     static_assert(Sizes::staged_store);
-    if (!target.staged || (Sizes::joins && slices > 1)) return false;
+    if constexpr (Sizes::joins) return false;
+    if (!target.staged) return false;
     if (beta == Compute(0)) {
       if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
       return store_sent(acc, target, plane, row0, col0);

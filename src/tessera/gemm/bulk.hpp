@@ -358,13 +358,18 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
     constexpr GemmBulkTile tile = gemm_bulk_tiles[index];
     constexpr bool promoted = gemm_bulk_promotes(sum, tile, fast);
     if constexpr (has_gemm_bulk_tile(tile, sizeof(A), LeftAcross || RightAcross, promoted, OwnEpilogue)) {
-      using Sizes = GemmBulk<tile.rows, tile.columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted,
-                             tile.ping_pong>;
-      static_assert(Sizes::joins == (tile.max_slices > 1));
-      static_assert(holds_gemm_slices(Sizes::consumers, tile.max_slices, 4 * tile.rows * tile.columns,
-                                      Sizes::depth * Sizes::lines * 128 * (tile.rows + tile.columns)));
-      if (plan.tile_m == tile.rows && plan.tile_n == tile.columns && plan.ping_pong == tile.ping_pong)
+      auto const run = [&](auto joins) {
+        using Sizes = GemmBulk<tile.rows, tile.columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted,
+                               tile.ping_pong, joins>;
+        static_assert(holds_gemm_slices(Sizes::consumers, tile.max_slices, 4 * tile.rows * tile.columns,
+                                        Sizes::depth * Sizes::lines * 128 * (tile.rows + tile.columns)));
         f(BulkAtoms<Exec, A, Sizes, B>{});
+      };
+      if (plan.tile_m != tile.rows || plan.tile_n != tile.columns || plan.ping_pong != tile.ping_pong) return;
+      constexpr bool shared = tile.max_slices > 1;
+      if constexpr (shared)
+        if (OwnEpilogue || plan.slices > 1) return run(std::true_type{});
+      if constexpr (!shared || !OwnEpilogue) run(std::false_type{});
     }
   };
   unroll<static_cast<int>(std::size(gemm_bulk_tiles))>([&](auto index) {

@@ -203,7 +203,7 @@ constexpr bool gemm_bulk_crowded(int columns, bool ping_pong, bool promotes) {
 /// of one. Of 192 rows each of three has 64, for a C of few rows: two tiles of 128 would multiply as many as are not
 /// there.
 template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
-          bool Promotes = false, bool PingPong = false>
+          bool Promotes = false, bool PingPong = false, bool Joins = false>
 struct GemmBulk : BulkSizes {
   static constexpr bool apart = gemm_bulk_teams_apart(Columns, PingPong);
   /// 64 rows are one consumer's: two would share the columns and read the left factor twice, which takes shared memory
@@ -218,10 +218,9 @@ struct GemmBulk : BulkSizes {
   static constexpr int depth = (three ? 176 : 192) * 1024 / teams_at_once / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong && !apart;
-  /// Sums of the largest tile would be spilled beside what comes from others.
-  static constexpr bool joins = !ping_pong && !apart && Columns < 256;
+  static constexpr bool joins = Joins;
   /// What follows the sum of more columns takes longer than a first copy: 128 x 160 at 1536³ 12.2 -> 12.6 us.
-  static constexpr bool rehearses = !Promotes && !ping_pong && Columns <= 128;
+  static constexpr bool rehearses = !Promotes && !ping_pong && !Joins && Columns <= 128;
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
   /// many steps go one into the other: after the last the tensor cores wait for the sum.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
@@ -261,7 +260,9 @@ inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 17
     gemm_bulk_turns{0.97, 0.93, 0.94, 1.06, 1, 15, 3600, 0, 0.12, 0, 0};
 
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
-/// are all busy, also where products are promoted; 0: there is no such kernel. So many teams may share a tile along K.
+/// are all busy, also where products are promoted; 0: there is no such kernel. So many teams may share a tile along K,
+/// in kernels of their own: what adds up their sums costs the others up to 3 % of a small product. Those of 64 columns,
+/// of 128 x 96 and of 192 x 128 serve nearly all shapes that gain by it.
 struct GemmBulkTile {
   int rows, columns;
   bool ping_pong;
@@ -273,12 +274,12 @@ inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
     {128, 256, false, 1, 1183, 1250, gemm_bulk_largest}, {128, 192, true, 1, 885, 0, gemm_bulk_turns},
     {128, 176, true, 1, 817, 0, gemm_bulk_turns},        {128, 160, true, 1, 756, 0, gemm_bulk_turns},
     {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 610, 0, gemm_bulk_turns},
-    {128, 112, true, 1, 561, 0, gemm_bulk_turns},        {128, 192, false, 6, 0, 930, gemm_bulk_shared},
-    {128, 160, false, 8, 741, 0, gemm_bulk_shared},      {128, 128, false, 8, 594, 600, gemm_bulk_shared},
+    {128, 112, true, 1, 561, 0, gemm_bulk_turns},        {128, 192, false, 1, 0, 930, gemm_bulk_shared},
+    {128, 160, false, 1, 741, 0, gemm_bulk_shared},      {128, 128, false, 8, 594, 600, gemm_bulk_shared},
     {128, 96, false, 8, 476, 0, gemm_bulk_shared},       {64, 128, false, 8, 321, 450, gemm_bulk_wide},
-    {64, 96, false, 8, 274, 0, gemm_bulk_lone},          {64, 64, false, 8, 197, 0, gemm_bulk_lone},
-    {64, 32, true, 1, 247, 0, gemm_bulk_small},          {192, 96, false, 8, 708, 0, gemm_bulk_three},
-    {192, 112, false, 8, 804, 0, gemm_bulk_three},       {192, 128, false, 8, 903, 0, gemm_bulk_three},
+    {64, 96, false, 1, 274, 0, gemm_bulk_lone},          {64, 64, false, 8, 197, 0, gemm_bulk_lone},
+    {64, 32, true, 1, 247, 0, gemm_bulk_small},          {192, 96, false, 1, 708, 0, gemm_bulk_three},
+    {192, 112, false, 1, 804, 0, gemm_bulk_three},       {192, 128, false, 8, 903, 0, gemm_bulk_three},
 };
 
 /// Whether rings hold what teams that share a tile send each other, some warps' sums of each to each.

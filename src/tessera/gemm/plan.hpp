@@ -107,6 +107,7 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
   chosen.tile_m = choice.rows;
   chosen.tile_n = choice.columns;
   chosen.ping_pong = choice.ping_pong;
+  chosen.slices = choice.slices;
   chosen.fast_accumulation = options.fast_accumulation;
   auto const describe = [&](auto atoms) {
     plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason);
