@@ -231,8 +231,8 @@ struct StoreMath : ElementMath<Element, Sizes> {
     if constexpr (!Sizes::joins) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
   }
   /// alpha * acc + beta * matrix, which the copy engine takes away and, behind fetch_added(), brings; false: it does
-  /// not, nothing is done. Nor does it take sums of which each
-  /// team has but some warps'.
+  /// not, nothing is done. Nor does it take sums
+  /// of which each team has but some warps'.
   template <int M, int N>
   __device__ __forceinline__ bool store_whole(Accumulator<M, N>& acc, Target const& target, Plane plane,
                                               std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta) const {
