@@ -255,8 +255,12 @@ void for_gemm_bulk_candidates(GemmProblem const& p, GemmOptions const& options, 
       consider(1, 1);
       if (cluster.teams() == 1) {  // teams that share a tile have no other: unless asked for, all must run at once
         auto const tiles = static_cast<double>(gemm_tiles(p, tile.rows, tile.columns));
+        auto const suits = [&](int slices) {
+          return (slices <= 2 || concurrency >= gemm_cluster_concurrency) &&
+                 tiles * slices <= concurrency * GemmBulkClocks::usable(slices);
+        };
         for (int slices = 2; slices <= std::min<std::int64_t>(tile.max_slices, steps); ++slices)
-          if (options.slices > 1 || tiles * slices <= concurrency * GemmBulkClocks::usable(slices)) consider(slices, 1);
+          if (options.slices > 1 || suits(slices)) consider(slices, 1);
       }
       // Not in clusters, unless asked for: 512x512x16384 of bf16 20.5 -> 22.3 us.
       if (cluster.teams() == 1 || options.cluster_m * options.cluster_n > 1)
