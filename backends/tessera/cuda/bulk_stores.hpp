@@ -188,14 +188,13 @@ struct StoreMath : ElementMath<Element, Sizes> {
     if constexpr (!Sizes::joins) fetch_first<Acc>(target, plane, static_cast<int>(row0), static_cast<int>(col0));
   }
   /// alpha * acc + beta * matrix, which the copy engine takes away and, behind fetch_added(), brings; false: it does
-  /// not, nothing is done. Nor does it take sums
-  /// of which each team has but some warps'.
+  /// not, nothing is done. Sums of which each team has but some warps' go by packs from registers where they can.
   template <int M, int N>
   __device__ __forceinline__ bool store_whole(Accumulator<M, N>& acc, Target const& target, Plane plane,
                                               std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta) const {
     static_assert(Sizes::staged_store);
-    if constexpr (Sizes::joins) return false;
     if (!target.staged) return false;
+    if constexpr (Sizes::joins) return store_joined(acc, target, plane, row0, col0, alpha, beta);
     if (beta == Compute(0)) {
       if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
       return store_sent(acc, target, plane, row0, col0);
@@ -267,6 +266,21 @@ struct StoreMath : ElementMath<Element, Sizes> {
         ptx::transpose_in_four_lanes(x, lane);
         if (inside && c < cols) __stcg(reinterpret_cast<uint4*>(first + c), uint4{x[0], x[1], x[2], x[3]});
       }
+    }
+  }
+  /// alpha * acc of the factors' 16 bits, by packs; false: nothing is done.
+  template <int M, int N>
+  __device__ __forceinline__ bool store_joined(Accumulator<M, N>& acc, Target const& target, Plane plane,
+                                               std::int64_t row0, std::int64_t col0, Compute alpha,
+                                               Compute beta) const {
+    if constexpr (sizeof(Element) == 2 && Accumulator<M, N>::columns == N) {
+      MatrixStack const& m = target.strides;
+      if (beta != Compute(0) || m.type != scalar_of<Element> || m.cols % 8 != 0) return false;
+      if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
+      store_packs(acc, target, plane, row0, col0, m.rows);
+      return true;
+    } else {
+      return false;
     }
   }
   /// Any type, address and strides, and what is done with elements on the way.

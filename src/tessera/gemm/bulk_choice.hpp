@@ -61,16 +61,20 @@ inline double bulk_line_clocks(MatrixStack const& m) {
       static_cast<int>(std::gcd(std::gcd(address, lines.rows > 1 ? lines.row_stride * size : 0), 128)));
 }
 
-/// What the copies of a product's factors have to do with: clocks of a line of either, and the bytes of both.
+/// What the copies of a product's factors have to do with: clocks of a line of either, and the bytes of both. And
+/// whether sums of teams that share a tile are stored by packs.
 struct GemmBulkTraffic {
   double left, right, bytes;
   bool cached;  // both factors stay in the cache
-  explicit GemmBulkTraffic(GemmProblem const& p)
+  bool packs;
+  GemmBulkTraffic(GemmProblem const& p, bool own_epilogue)
       : left(bulk_line_clocks(p.a)),
         right(bulk_line_clocks(p.b)),
         bytes(static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k()) *
               static_cast<double>(size_of(p.a.type))),
-        cached(bytes <= GemmBulkClocks::cache_bytes) {}
+        cached(bytes <= GemmBulkClocks::cache_bytes),
+        packs(!own_epilogue && p.beta == 0 && size_of(p.a.type) == 2 && p.c.type == p.a.type && bulk_copyable(p.c) &&
+              p.n() % 8 == 0) {}
 };
 
 /// What a team's copies of a line of K take.
@@ -104,7 +108,7 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
                       p.n() % (std::int64_t{cluster.cols} * tile.columns) != 0);
   double const copies = gemm_bulk_copies(traffic, tile, cluster, busy) * GemmBulkClocks::sliced_copies(slices, busy) *
                         (fills ? GemmBulkClocks::filling : 1),
-               a_step = std::fmax(step * GemmBulkClocks::sliced_steps(slices, busy), copies) *
+               a_step = std::fmax(step * GemmBulkClocks::sliced_steps(slices), copies) *
                         (gemm_bulk_pairs_few(p, tile, cluster) ? GemmBulkClocks::few : 1);
   double const streamed = traffic.cached ? 0 : GemmBulkClocks::streamed(traffic.bytes, filled);
   double const sum =
@@ -119,7 +123,7 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
     double const a_round = std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting;
     clocks = added + begun + stored + GemmBulkClocks::longer(tile, waves * a_round, streamed);
   } else {
-    double const a_tile = stored + GemmBulkClocks::combine(tile, slices);
+    double const a_tile = stored + GemmBulkClocks::combine(tile, slices, traffic.packs);
     clocks = added + begun + meeting + waves * a_tile + GemmBulkClocks::longer(tile, waves * sum, streamed);
   }
   return clocks * (clocks < GemmBulkClocks::long_product ? 1 : GemmBulkClocks::sustained(tile, cluster));
@@ -166,7 +170,7 @@ void for_gemm_bulk_candidates(GemmProblem const& p, GemmOptions const& options, 
   // What of tiles of such columns does not leave through the copy engine is stored element by element.
   bool const by_copies =
       bulk_copyable(p.c) && (p.beta == 0 ? size_of(p.c.type) > 1 : p.c.type == p.a.type || p.c.type == Scalar::fp32);
-  GemmBulkTraffic const traffic(p);
+  GemmBulkTraffic const traffic(p, own_epilogue);
   bool more = true;
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;

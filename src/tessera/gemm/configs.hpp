@@ -252,10 +252,10 @@ struct GemmBulkKind {
 /// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns or more; two that share a
 /// tile, or three; two that share the largest; two that take turns.
 inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 1700, 0, 0.6, 500, 340},
-    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 2670, 0.12, 0, 0},
-    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 25.5, 2900, 4600, 0.12, 0, 0},
-    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 3600, 0.12, 0, 0},
-    gemm_bulk_three{1.01, 0.99, 0.99, 0.96, 1, 22.4, 3600, 3880, 0.12, 0, 0},
+    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 720, 0.12, 0, 0},
+    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 25.5, 2900, 2010, 0.12, 0, 0},
+    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 1220, 0.12, 0, 0},
+    gemm_bulk_three{1.01, 0.99, 0.99, 0.96, 1, 22.4, 3600, 950, 0.12, 0, 0},
     gemm_bulk_largest{0.97, 0.98, 0.97, 1.05, 1, 19.4, 2600, 0, 0.12, 0, 0},
     gemm_bulk_turns{0.97, 0.93, 0.94, 1.06, 1, 15, 3600, 0, 0.12, 0, 0};
 
@@ -314,14 +314,16 @@ struct GemmBulkClocks {
   static constexpr double turn(GemmBulkTile const& t, bool adds) {
     return t.rows * t.columns / 32.0 * (adds ? 1.5 : 1.0);
   }
-  /// The sum of the parts of teams that share a tile, of which each receives and sends as much.
-  static constexpr double combine(GemmBulkTile const& t, int slices) {
-    return slices == 1 ? 0 : t.kind.joined + 305 * (slices - 1) + 0.136 * t.rows * t.columns * (slices - 1) / slices;
+  /// The sum of the parts of teams that share a tile, of which each receives and sends as much, and what it takes
+  /// longer to store it other than by packs.
+  static constexpr double combine(GemmBulkTile const& t, int slices, bool by_packs) {
+    if (slices == 1) return 0;
+    double const sent = static_cast<double>(t.rows) * t.columns * (slices - 1) / slices;
+    return t.kind.joined + 285 * (slices - 1) + 0.18 * sent + (by_packs ? 0 : 28 * t.columns);
   }
-  /// Of steps and copies of teams that share tiles: neighbours then need nothing that the other needs, which counts
-  /// where there are neighbours.
-  static constexpr double sliced_steps(int slices, double busy) { return slices > 1 && busy > 0.5 ? 1.12 : 1; }
-  static constexpr double sliced_copies(int slices, double busy) { return slices == 1 ? 1 : (busy > 0.5 ? 1.2 : 0.9); }
+  /// Of steps and copies of teams that share tiles: neighbours then need nothing that the other needs.
+  static constexpr double sliced_steps(int slices) { return slices > 1 ? 1.22 : 1; }
+  static constexpr double sliced_copies(int slices, double busy) { return slices == 1 ? 1 : (busy > 0.5 ? 1.2 : 0.95); }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
     return aligned < 32 ? 5.28 : (aligned < 64 ? 3.2 : (aligned < 128 ? 2.95 : 2.42));
