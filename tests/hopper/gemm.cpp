@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The warp-specialised pipeline against the fp64 reference; built only where it is part of the library.
-#include <algorithm>
 #include <tessera/gemm.hpp>
+
+#include <algorithm>
 #include <tuple>
 
 #include "reference/gemm.hpp"

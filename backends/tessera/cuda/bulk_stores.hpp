@@ -196,7 +196,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
     if (!target.staged) return false;
     if constexpr (Sizes::joins) return store_joined(acc, target, plane, row0, col0, alpha, beta);
     if (beta == Compute(0)) {
-      if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
+      scale(acc, alpha);
       return store_sent(acc, target, plane, row0, col0);
     }
     int const row = static_cast<int>(row0), col = static_cast<int>(col0);
@@ -268,6 +268,10 @@ struct StoreMath : ElementMath<Element, Sizes> {
       }
     }
   }
+  template <int M, int N>
+  __device__ __forceinline__ void scale(Accumulator<M, N>& acc, Compute alpha) const {
+    if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
+  }
   /// alpha * acc of the factors' 16 bits, by packs; false: nothing is done.
   template <int M, int N>
   __device__ __forceinline__ bool store_joined(Accumulator<M, N>& acc, Target const& target, Plane plane,
@@ -276,7 +280,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
     if constexpr (sizeof(Element) == 2 && Accumulator<M, N>::columns == N) {
       MatrixStack const& m = target.strides;
       if (beta != Compute(0) || m.type != scalar_of<Element> || m.cols % 8 != 0) return false;
-      if (alpha != Compute(1)) this->for_each(acc, [&](Compute& x, int, int) TESSERA_INLINE_LAMBDA { x *= alpha; });
+      scale(acc, alpha);
       store_packs(acc, target, plane, row0, col0, m.rows);
       return true;
     } else {

@@ -47,10 +47,13 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
         f(BulkAtoms<Exec, A, Sizes, B>{});
       };
       if (plan.tile_m != tile.rows || plan.tile_n != tile.columns || plan.ping_pong != tile.ping_pong) return;
-      constexpr bool shared = tile.max_slices > 1;
-      if constexpr (shared)
-        if (OwnEpilogue || plan.slices > 1) return run(std::true_type{});
-      if constexpr (!shared || !OwnEpilogue) run(std::false_type{});
+      constexpr bool shares = tile.max_slices > 1;
+      if constexpr (shares && OwnEpilogue)  // who compiles kernels has one for both
+        run(std::true_type{});
+      else if (shares && plan.slices > 1)
+        run(std::bool_constant<shares>{});
+      else
+        run(std::false_type{});
     }
   };
   unroll<static_cast<int>(std::size(gemm_bulk_tiles))>([&](auto index) {

@@ -250,8 +250,8 @@ struct GemmBulkQuestion {
   bool operator==(GemmBulkQuestion const&) const = default;
 };
 
-/// The same, of which a thread remembers some: programs ask for the same products again and again, and to think of one
-/// takes the host longer than a small product takes the device.
+/// choose_gemm_bulk(), whose last answers a thread remembers: programs ask for the same products again and again, and
+/// to think of one takes the host longer than a small product takes the device.
 inline GemmBulkChoice remembered_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
                                            bool own_epilogue) {
   struct Remembered {
@@ -261,7 +261,7 @@ inline GemmBulkChoice remembered_gemm_bulk(GemmProblem const& p, GemmOptions con
   thread_local Remembered remembered[32];
   GemmBulkQuestion const question(p, options, concurrency, own_epilogue);
   Remembered& last = remembered[question.hash() % std::size(remembered)];
-  if (!(last.question == question)) last = {question, choose_gemm_bulk(p, options, concurrency, own_epilogue)};
+  if (last.question != question) last = {question, choose_gemm_bulk(p, options, concurrency, own_epilogue)};
   return last.choice;
 }
 
