@@ -41,9 +41,11 @@ struct BulkSizes {
   static constexpr bool multicast = false;    // teams of a cluster may load tiles together
   // There are registers for which lanes give stages back to which team.
   static constexpr bool ready_releases = false;
+  static constexpr bool pairs_stages = false;  // they are given back two at a time
   static constexpr bool cuts_tiles = false;  // what hangs over an edge is not copied, for which too there are registers
   static constexpr bool rehearses = false;   // the body runs once without a step, before there is anything to do
   static constexpr bool joins = false;       // teams of a cluster may share a tile along K
+  static constexpr bool turned = false;      // of results rows have a contiguous index, at multiples of 16 bytes
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };

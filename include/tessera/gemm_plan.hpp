@@ -33,6 +33,7 @@ enum class Schedule : std::uint8_t {
   automatic,
   cooperative,  ///< half of every tile each
   ping_pong,    ///< every second tile each: one half stores while the other multiplies (64 x 32: two small teams)
+  turned,  ///< cooperative, of Cᵀ = op(B)ᵀ·op(A)ᵀ, for a C of few rows: 16 bits, in multiples of 16 bytes, β = 0
 };
 
 struct GemmOptions {
@@ -54,8 +55,8 @@ struct GemmOptions {
   /// until they are added in order; 0: as many as the shape and the machine suggest, 1: none. Error{workspace} where
   /// the sums of more do not fit.
   int splits = 0;
-  /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Error{unsupported}
-  /// when the library has no such tile.
+  /// hopper: a configuration other than the one that the heuristic takes; 0 leaves the choice to it. Rows and columns
+  /// are those of C, with Schedule::turned those of Cᵀ. Error{unsupported} when the library has no such tile.
   int tile_m = 0, tile_n = 0, slices = 0, cluster_m = 0, cluster_n = 0;
   Schedule schedule = Schedule::automatic;  ///< hopper: likewise
 
@@ -65,14 +66,14 @@ struct GemmOptions {
 /// What was chosen for a matrix product, and why.
 struct GemmPlan {
   Algorithm algorithm = Algorithm::automatic;
-  int tile_m = 1, tile_n = 1, tile_k = 1;  ///< elements of C a team, and steps of K
-  int slices = 1;                          ///< hopper: teams that share a tile along K
-  int splits = 1;                          ///< parts of K that are products of their own
-  int cluster_m = 1;                       ///< teams, one above the other, that load tiles of op(B) together
-  int cluster_n = 1;                       ///< teams, beside each other, that load tiles of op(A) together
-  bool ping_pong = false;                  ///< hopper: Schedule::ping_pong
-  bool fast_accumulation = false;          ///< hopper: what the options permit
-  int stages = 0;                          ///< depth of the ring that feeds the mainloop
+  int tile_m = 1, tile_n = 1, tile_k = 1;   ///< elements of C, or Cᵀ where turned, a team, and steps of K
+  int slices = 1;                           ///< hopper: teams that share a tile along K
+  int splits = 1;                           ///< parts of K that are products of their own
+  int cluster_m = 1;                        ///< teams, one above the other, that load tiles of op(B) together
+  int cluster_n = 1;                        ///< teams, beside each other, that load tiles of op(A) together
+  Schedule schedule = Schedule::automatic;  ///< hopper: how the halves of a team share tiles
+  bool fast_accumulation = false;           ///< hopper: what the options permit
+  int stages = 0;                           ///< depth of the ring that feeds the mainloop
   int team_threads = 1;
   std::size_t scratch_bytes = 0;               ///< team scratch
   std::size_t workspace_bytes = 0;             ///< for copies of operands and sums of parts of K

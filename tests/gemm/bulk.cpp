@@ -38,7 +38,9 @@ GemmProblem product(Scalar type, std::int64_t m, std::int64_t n, std::int64_t k)
 std::string choice(GemmProblem const& p, GemmOptions const& options = {}, bool own_epilogue = false) {
   auto const c = detail::choose_gemm_bulk(p, options, 132, own_epilogue);  // multiprocessors of an H200
   return std::to_string(c.rows) + "x" + std::to_string(c.columns) +
-         (c.ping_pong ? "p" : "/" + std::to_string(c.slices)) +
+         (c.schedule == Schedule::ping_pong
+              ? "p"
+              : (c.schedule == Schedule::turned ? "t/" : "/") + std::to_string(c.slices)) +
          (c.cluster.teams() > 1 ? " in " + std::to_string(c.cluster.rows) + "x" + std::to_string(c.cluster.cols) : "");
 }
 
@@ -129,34 +131,50 @@ TEST_CASE("what the copy engine reads where it lies, and what is repacked") {
         1280 + 2560);  // lines of 128 bytes, each part in 256s
 }
 
+TEST_CASE("a C of few rows is turned where it is stored by packs") {
+  GemmProblem const p = product(Scalar::bf16, 160, 4096, 14336);
+  CHECK(choice(p) == "64x160t/2");
+  GemmProblem added = p, wide = p, odd = product(Scalar::bf16, 160, 4097, 14336), across = p;
+  added.beta = 1;
+  wide.c.type = Scalar::fp32;
+  across.a = matrix(Scalar::bf16, 160, 14336, 1, 160);
+  for (GemmProblem const& q : {added, wide, odd, across, product(Scalar::e4m3, 160, 4096, 14336)}) {
+    CHECK(detail::choose_gemm_bulk(q, {}, 132, false).schedule != Schedule::turned);
+    CHECK(choice(q, {.schedule = Schedule::turned}) == "0x0/1");
+  }
+  CHECK(detail::choose_gemm_bulk(p, {}, 132, true).schedule != Schedule::turned);
+  CHECK(choice(p, {.tile_m = 128, .tile_n = 160}) == "128x160p in 1x2");  // of C itself
+  CHECK(choice(p, {.tile_m = 128, .tile_n = 160, .schedule = Schedule::turned}) == "128x160t/3");
+}
+
 TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 8192, 8192, 8192)) == "128x192p in 2x1");  // in ping-pong
   CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096)) == "128x256/1 in 2x1");
   CHECK(choice(product(Scalar::bf16, 2048, 2048, 2048)) == "128x128p in 1x2");
-  CHECK(choice(product(Scalar::bf16, 1536, 1536, 1536)) == "192x96/1 in 1x2");  // one wave: nothing to store under
+  CHECK(choice(product(Scalar::bf16, 1536, 1536, 1536)) == "128x144t/1");  // one wave: nothing to store under
   CHECK(choice(product(Scalar::bf16, 2048, 1536, 1024)) == "192x128/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 1792, 1792, 1792)) == "128x112p in 1x2");  // the columns that fill whole waves
   CHECK(choice(product(Scalar::bf16, 2560, 2560, 2560)) == "128x144p in 1x2");
   CHECK(choice(product(Scalar::bf16, 2304, 2304, 2304)) == "128x176p in 1x2");
   CHECK(choice(product(Scalar::bf16, 2615, 1200, 7960)) ==
         "128x128p in 4x2");  // lines that are slow to come are shared by more teams
-  CHECK(choice(product(Scalar::bf16, 584, 480, 2440)) == "64x64/1 in 4x2");
+  CHECK(choice(product(Scalar::bf16, 584, 480, 2440)) == "64x64t/1 in 4x2");
   GemmProblem added_to = product(Scalar::bf16, 2304, 2304, 2304), narrow = added_to;
   added_to.beta = 1;
   narrow.c.type = Scalar::e4m3;
   CHECK(choice(added_to) == "128x112p in 1x2");  // what has come before it is added is a larger part of it
   CHECK(choice(narrow) == "128x192p in 1x2");    // 176 columns are no whole packs of lines
   CHECK(choice(narrow, {.tile_n = 176}) == "128x176p in 1x2");
-  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128/1 in 1x2");
+  CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024)) == "64x128t/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 4097, 1280, 5120)) == "128x160p in 1x2");  // two waves, both full
-  CHECK(choice(product(Scalar::bf16, 512, 1024, 1024)) == "64x64/1 in 1x2");
-  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64/1");
-  CHECK(choice(product(Scalar::bf16, 128, 4096, 4096)) == "64x64/1 in 2x1");
+  CHECK(choice(product(Scalar::bf16, 512, 1024, 1024)) == "64x64t/1 in 1x2");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512)) == "64x64t/1");
+  CHECK(choice(product(Scalar::bf16, 128, 4096, 4096)) == "64x64t/1 in 1x2");
   CHECK(choice(product(Scalar::fp32, 512, 512, 512)) == "64x128/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 256, 8192, 8192)) == "128x128/1");
-  CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x64/8");  // few tiles, long sums
-  CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64/1");
-  CHECK(choice(product(Scalar::bf16, 1, 8192, 8192)) == "64x64/1");  // the one row is copied, and no more
+  CHECK(choice(product(Scalar::bf16, 128, 128, 8192)) == "64x64t/8");  // few tiles, long sums
+  CHECK(choice(product(Scalar::bf16, 1, 1, 1)) == "64x64t/1");
+  CHECK(choice(product(Scalar::bf16, 1, 8192, 8192)) == "64x64t/1");  // the one row is copied, and no more
   CHECK(choice(product(Scalar::bf16, 4096, 8192, 28672)) == "128x256/1 in 2x1");
   CHECK(choice(product(Scalar::bf16, 4366, 72, 5584)) == "128x96/3");
 
@@ -177,7 +195,7 @@ TEST_CASE("the tile of a product on the bulk pipeline suits its shape") {
   CHECK(choice(product(Scalar::bf16, 4096, 4096, 4096), {.schedule = Schedule::ping_pong}) == "128x128p in 1x2");
   CHECK(choice(product(Scalar::bf16, 1024, 1024, 1024), {.schedule = Schedule::cooperative}) == "64x128/1 in 1x2");
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2, .schedule = Schedule::ping_pong}) == "0x0/1");
-  CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x64/2");
+  CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.slices = 2}) == "64x64t/2");
   CHECK(choice(product(Scalar::bf16, 512, 512, 64), {.slices = 2}) == "0x0/1");  // one step cannot be shared
   CHECK(choice(product(Scalar::bf16, 512, 512, 512), {.tile_m = 32}) == "0x0/1");
   GemmProblem across = product(Scalar::bf16, 512, 512, 512);

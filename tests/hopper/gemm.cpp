@@ -109,21 +109,32 @@ GemmOptions with_tile(GemmOptions options, int m, int n, int slices) {
 }
 GemmOptions with_tile(GemmOptions const& options, detail::GemmBulkTile const& tile, int slices) {
   GemmOptions chosen = with_tile(options, tile.rows, tile.columns, slices);
-  chosen.schedule = tile.ping_pong ? Schedule::ping_pong : Schedule::cooperative;
+  chosen.schedule = tile.schedule;
   return chosen;
+}
+GemmOptions with_schedule(GemmOptions options, Schedule schedule) {
+  options.schedule = schedule;
+  return options;
 }
 GemmOptions with_cluster(GemmOptions options, detail::Cluster const& cluster) {
   options.cluster_m = cluster.rows, options.cluster_n = cluster.cols;
   return options;
 }
+/// Whether there is such a kernel for factors of 16 bits, whatever C is.
+bool takes_any_result(detail::GemmBulkTile const& tile) {
+  return detail::has_gemm_bulk_tile(tile, 2, false, false, false) && !tile.turned();
+}
 /// Every kernel there is for factors of T, with as many slices as K can have.
+enum class Results { any, packs };
 template <class T>
-std::vector<GemmOptions> all_tiles(GemmOptions const& options, int k, bool across = false) {
+std::vector<GemmOptions> all_tiles(GemmOptions const& options, int k, bool across = false,
+                                   Results results = Results::any) {
   constexpr detail::BulkSum sum = detail::bulk_sum(scalar_of<T>, scalar_of<T>);
   std::vector<GemmOptions> all;
   for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
     bool const promoted = detail::gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!detail::has_gemm_bulk_tile(tile, sizeof(T), across, promoted, false)) continue;
+    if (tile.turned() && results == Results::any) continue;
     int const most = std::min(tile.max_slices, (k * int(sizeof(T)) + 127) / 128);
     for (int slices = 1; slices <= most; ++slices) all.push_back(with_tile(options, tile, slices));
     for (detail::Cluster const& cluster : detail::gemm_clusters)
@@ -149,6 +160,25 @@ TEST_CASE("the hopper pipeline multiplies with every tile and number of slices")
   }
 }
 
+TEST_CASE_TEMPLATE("the hopper pipeline stores packs by every tile, turned ones too", T, bf16_t, fp16_t) {
+  for (Size s : {Size{200, 304, 264}, Size{1, 8, 8}, Size{64, 128, 512}, Size{139, 1304, 200}})
+    for (GemmOptions const& options : all_tiles<T>(hopper, s.k, false, Results::packs)) {
+      check_product<T, T, T>(s, options);
+      if (s.m % 8 == 0) check_product<T, T, T, LayoutRight, LayoutRight, LayoutLeft>(s, options, 0, 3, 1);
+    }
+}
+
+TEST_CASE("turned tiles refuse what is not stored by packs") {
+  Matrix a("A", 64, 64), b("B", 72, 64), c("C", 64, 72), odd("C", 64, 65);
+  ViewOf<Exec, float**> wide("C", 64, 72);
+  GemmOptions const options = with_schedule(hopper, Schedule::turned);
+  CHECK_NOTHROW(gemm(Exec{}, 1, a, b, 0, c, options));
+  CHECK_THROWS_AS(gemm(Exec{}, 1, a, b, 1, c, options), Error);
+  CHECK_THROWS_AS(gemm(Exec{}, 1, a, b, 0, wide, options), Error);
+  CHECK_THROWS_AS(gemm(Exec{}, 1, a, Kokkos::subview(b, std::pair(0, 65), Kokkos::ALL), 0, odd, options), Error);
+  Exec{}.fence();
+}
+
 TEST_CASE("the hopper pipeline multiplies with K in parts and every tile") {
   auto const with_splits = [](GemmOptions options, int splits) {
     options.splits = splits;
@@ -157,7 +187,7 @@ TEST_CASE("the hopper pipeline multiplies with K in parts and every tile") {
   for (int const splits : {2, 5})
     for (Size s : {Size{200, 304, 1032}, Size{64, 128, 520}}) {
       for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
-        if (!detail::has_gemm_bulk_tile(tile, sizeof(bf16_t), false, false, false)) continue;
+        if (!takes_any_result(tile)) continue;
         GemmOptions const options = with_splits(with_tile(hopper, tile, 1), splits);
         check_product<bf16_t, bf16_t, bf16_t>(s, options, 0.5);
         check_product<fp16_t, fp16_t, float>(s, options);
@@ -180,7 +210,7 @@ TEST_CASE("the halves of a team take turns over many tiles") {
   for (Size s : {Size{3000, 2600, 72}, Size{2300, 2104, 264}})
     for (double beta : {0.0, 0.5})
       for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles)
-        if (tile.ping_pong)
+        if (tile.ping_pong())
           for (detail::Cluster const& cluster : detail::gemm_clusters)
             if (detail::divides_tile(cluster, tile))
               check_product<bf16_t, bf16_t, bf16_t>(s, with_cluster(with_tile(hopper, tile, 1), cluster), beta);
@@ -200,7 +230,7 @@ TEST_CASE("the hopper pipeline repeats its bits") {
   int const m = 200, n = 304, k = 1024;
   Matrix a("A", m, k), b("B", n, k), c("C", m, n);
   fill(a, uniform<bf16_t>(a.size(), 1)), fill(b, uniform<bf16_t>(b.size(), 2));
-  for (GemmOptions const& options : all_tiles<bf16_t>(hopper, k)) {
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper, k, false, Results::packs)) {
     gemm(Exec{}, 1, a, b, 0, c, options);
     auto const first = values(c);
     for (int i = 0; i < 3; ++i) {
@@ -217,7 +247,7 @@ TEST_CASE("a product waits for those whose factors and results it reads and writ
   Matrix a("A", n, n), x[2] = {Matrix("x", n, n), Matrix("y", n, n)};
   auto const start = uniform<bf16_t>(a.size(), 2);
   fill(a, uniform<bf16_t>(a.size(), 1));
-  for (GemmOptions const& options : all_tiles<bf16_t>(hopper, n)) {
+  for (GemmOptions const& options : all_tiles<bf16_t>(hopper, n, false, Results::packs)) {
     auto const chain = [&](bool fenced) {
       fill(x[0], start), poison(x[1], 0xFF);
       for (int i = 0; i < 12; ++i) {
@@ -261,7 +291,7 @@ TEST_CASE_TEMPLATE("the hopper pipeline takes any address and leading dimension 
 TEST_CASE("the hopper pipeline stores any type, with any strides") {
   for (Size s : {Size{200, 304, 136}, Size{129, 257, 72}})
     for (detail::GemmBulkTile const& tile : detail::gemm_bulk_tiles) {
-      if (!detail::has_gemm_bulk_tile(tile, sizeof(bf16_t), false, false, false)) continue;
+      if (!takes_any_result(tile)) continue;
       GemmOptions const options = with_tile(hopper, tile, 1);
       check_product<bf16_t, bf16_t, float>(s, options, 0.5);
       check_product<bf16_t, bf16_t, float>(s, options);

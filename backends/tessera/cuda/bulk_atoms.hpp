@@ -120,7 +120,7 @@ struct Atoms : Registers<Element, Sizes> {
   template <class Accumulator>
   static Target target(MatrixStack const& m) {
     Target t{{}, {}, m, false, stored_at_once(m)};
-    if constexpr (Sizes::staged_store) {
+    if constexpr (Sizes::staged_store && !Sizes::turned) {
       StoreBoxes const boxes = store_boxes_of<Accumulator>(static_cast<int>(size_of(m.type)));
       t.staged = boxes.all && bulk_copyable(m);
       if (t.staged && boxes.whole > 0) t.whole = tensor_map(m, 64);

@@ -50,7 +50,7 @@ KOKKOS_FUNCTION std::uint32_t stage_bytes(Kernel const& kernel) {
 /// One role's place in a ring of stages. In ping-pong a consumer's turn ends when it has acquired the last step of its
 /// tile. Only then may the other wait for its own: a barrier knows two phases, and before that the stage might be more
 /// than one behind.
-template <class Stage, bool PingPong, bool Ready>
+template <class Stage, bool PingPong, bool Ready, bool Pairs>
 struct Stream {
   Stage* stage;
   std::uint64_t *full, *empty;
@@ -77,7 +77,7 @@ struct Stream {
   template <class Atoms, bool WholeWarp, bool WaitsLate, class Kernel, class Bytes, class... Cut>
   __device__ __forceinline__ void produce(Kernel const& kernel, typename Kernel::Tile const& tile, int step,
                                           Bytes const& bytes, Neighbours const& together, Cut const&... cut) {
-    ptx::barrier_wait(empty + at, phase ^ 1);
+    wait_empty();
     if (!WholeWarp || ptx::elect_one()) {
       ptx::barrier_arrive_expect(full + at, bytes(static_cast<Stage const*>(nullptr)));
       if constexpr (WaitsLate) {
@@ -89,12 +89,19 @@ struct Stream {
     next();
   }
   /// Behind the last step: all that has been loaded is used, here and, what this team has loaded for them, by others,
-  /// so that nobody will arrive at these barriers any more.
+  /// so that nobody will arrive at these barriers any more. Half a pair is not given back.
   __device__ __forceinline__ void finish() {
-    for (int i = 0; i < Stage::depth; ++i) {
-      ptx::barrier_wait(empty + at, phase ^ 1);
+    int left = Stage::depth;
+    for (; Pairs && at % 2 != 0; left -= 2) next();
+    for (; left > 0; --left) {
+      wait_empty();
       next();
     }
+  }
+  /// The stage may be filled, or both of the pair that begins with it.
+  __device__ __forceinline__ void wait_empty() {
+    static_assert(!Pairs || Stage::depth % 2 == 0);
+    if (!Pairs || at % 2 == 0) ptx::barrier_wait(empty + at, phase ^ 1);
   }
   __device__ __forceinline__ Stage const& acquire() {
     ptx::barrier_wait(full + at, phase);
@@ -105,15 +112,18 @@ struct Stream {
     return s;
   }
   __device__ __forceinline__ void release() {
+    if (!Pairs || oldest % 2 != 0) give_back(Pairs ? oldest - 1 : oldest);
+    if (++oldest == Stage::depth) oldest = 0;
+  }
+  __device__ __forceinline__ void give_back(int i) {
     if constexpr (Ready) {
-      if (releases) ptx::barrier_arrive(empty + oldest);
-      if (tells) ptx::cluster_arrive(told + oldest * static_cast<int>(sizeof(*empty)));
+      if (releases) ptx::barrier_arrive(empty + i);
+      if (tells) ptx::cluster_arrive(told + i * static_cast<int>(sizeof(*empty)));
     } else if (leads) {
       int const lane = ptx::lane();
-      if (!paired && lane == 0) ptx::barrier_arrive(empty + oldest);
-      if (paired && lane < teams) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + oldest), lane));
+      if (!paired && lane == 0) ptx::barrier_arrive(empty + i);
+      if (paired && lane < teams) ptx::cluster_arrive(ptx::cluster_address(ptx::shared_address(empty + i), lane));
     }
-    if (++oldest == Stage::depth) oldest = 0;
   }
   /// A tile of this consumer begins.
   __device__ __forceinline__ void take_turn(int steps) {
@@ -128,8 +138,8 @@ struct Stream {
   }
 };
 
-template <bool PingPong, bool Ready, class... Stage>
-struct Ends : Stream<Stage, PingPong, Ready>... {};
+template <bool PingPong, bool Ready, bool Pairs, class... Stage>
+struct Ends : Stream<Stage, PingPong, Ready, Pairs>... {};
 
 /// Teams that share a tile along K, and those that load tiles together: neighbours in the league.
 template <class Kernel>
@@ -163,7 +173,7 @@ template <class Kernel, class Atoms, class... Stage>
 struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   static_assert(!Atoms::ping_pong || sizeof...(Stage) == 1, "in ping-pong a stream says whose turn it is");
   template <class S>
-  using End = Stream<S, Atoms::ping_pong, Atoms::ready_releases>;
+  using End = Stream<S, Atoms::ping_pong, Atoms::ready_releases, Atoms::pairs_stages>;
   /// Several streams have longer steps and more to count: 2 % slower at 1024 keys of attention by a whole warp.
   static constexpr bool whole_warp = sizeof...(Stage) == 1;
   /// The first tile is found while barriers are made, and the producer waits for the kernels ahead just before its
@@ -208,7 +218,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     if constexpr (!PlacesTilesAhead<Kernel>) ptx::wait_for_grids_before();
     int const lane = id % 32;
     bool const leads = warp % 4 == 0;
-    Ends<Atoms::ping_pong, Atoms::ready_releases, Stage...> ends{End<Stage>{
+    Ends<Atoms::ping_pong, Atoms::ready_releases, Atoms::pairs_stages, Stage...> ends{End<Stage>{
         static_cast<Ring<Stage>&>(shared).stage, static_cast<Barriers<Stage>&>(shared).full,
         static_cast<Barriers<Stage>&>(shared).empty, group, leads, paired, shape.teams(), leads && !paired && lane == 0,
         leads && paired && lane < shape.teams(), told<Stage>(shared, lane)}...};

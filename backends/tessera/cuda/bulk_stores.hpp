@@ -11,6 +11,7 @@
 #include <tessera/cuda/lines.hpp>
 #include <tessera/cuda/rounding.hpp>
 #include <tessera/cuda/tensor_map.hpp>
+#include <tessera/portable/pack.hpp>
 #include <tessera/unroll.hpp>
 
 // Where accumulators of a warpgroup go: shared memory in the form that a bulk store or a warp's lines have, and from
@@ -189,20 +190,27 @@ struct StoreMath : ElementMath<Element, Sizes> {
   }
   /// alpha * acc + beta * matrix, which the copy engine takes away and, behind fetch_added(), brings; false: it does
   /// not, nothing is done. Sums of which each team has but some warps' go by packs from registers where they can.
+  /// Turned results are not added to anything.
   template <int M, int N>
   __device__ __forceinline__ bool store_whole(Accumulator<M, N>& acc, Target const& target, Plane plane,
                                               std::int64_t row0, std::int64_t col0, Compute alpha, Compute beta) const {
     static_assert(Sizes::staged_store);
-    if (!target.staged) return false;
-    if constexpr (Sizes::joins) return store_joined(acc, target, plane, row0, col0, alpha, beta);
-    if (beta == Compute(0)) {
-      scale(acc, alpha);
-      return store_sent(acc, target, plane, row0, col0);
+    if constexpr (Sizes::turned) {
+      store_turned(acc, target, plane, row0, col0, alpha);
+      return true;
+    } else if constexpr (Sizes::joins) {
+      return target.staged && store_joined(acc, target, plane, row0, col0, alpha, beta);
+    } else {
+      if (!target.staged) return false;
+      if (beta == Compute(0)) {
+        scale(acc, alpha);
+        return store_sent(acc, target, plane, row0, col0);
+      }
+      int const row = static_cast<int>(row0), col = static_cast<int>(col0);
+      return with_added<Accumulator<M, N>>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
+        add_units<decltype(units)>(acc, target, plane, row, col, alpha, beta);
+      });
     }
-    int const row = static_cast<int>(row0), col = static_cast<int>(col0);
-    return with_added<Accumulator<M, N>>(target, [&](auto units) TESSERA_INLINE_LAMBDA {
-      add_units<decltype(units)>(acc, target, plane, row, col, alpha, beta);
-    });
   }
   /// What f makes of alpha * acc + beta * matrix, in the rows before `end`.
   template <int M, int N, class F>
@@ -286,6 +294,58 @@ struct StoreMath : ElementMath<Element, Sizes> {
     } else {
       return false;
     }
+  }
+  /// alpha * acc of the factors' 16 bits to a matrix whose columns lie at multiples of 16 bytes: a warp's 16 rows are
+  /// 32 bytes of each column, which pass through shared memory 64 columns at a time, two lanes a column.
+  template <int M, int N>
+  __device__ __forceinline__ void store_turned(Accumulator<M, N> const& acc, Target const& target, Plane plane,
+                                               std::int64_t row0, std::int64_t col0, Compute alpha) const {
+    using Acc = Accumulator<M, N>;
+    static_assert(sizeof(Element) == 2 && Acc::blocks == 1);
+    constexpr int groups = Acc::columns / 16, at_once = 4, bytes = 16 * 32;  // of 16 columns
+    MatrixStack const& m = target.strides;
+    int const lane = ptx::lane();
+    char* const memory = reinterpret_cast<char*>(staging[group]) + warp * at_once * bytes;
+    auto const place = [](int line, int half) { return line * 32 + ((half ^ (line / 4 & 1)) << 4); };
+    std::uint32_t const to = ptx::shared_address(memory) + place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    int const line = lane / 2, half = lane % 2;
+    char const* const from = memory + place(line, half);
+    row0 += Acc::row(*this) + warp * 16 + half * 8;
+    col0 += Acc::col(*this) + line;
+    int const rows = rest_of(m.rows - row0, 8), cols = rest_of(m.cols - col0, Acc::columns);
+    Element* const first = static_cast<Element*>(const_cast<void*>(m.data)) + m.offset(plane, row0, col0);
+#pragma unroll
+    for (int pass = 0; pass < groups; pass += at_once) {
+#pragma unroll
+      for (int j = 0; j < at_once && pass + j < groups; ++j) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          int const at = (pass + j) * 8 + i * 2;
+          x[i] = packed_pair<Element>(alpha * acc.r[0][at], alpha * acc.r[0][at + 1]);
+        }
+        ptx::store_transposed_x4(to + j * bytes, x);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < at_once && pass + j < groups; ++j) {
+        int const col = (pass + j) * 16;
+        if (col >= cols) continue;
+        uint4 const x = *reinterpret_cast<uint4 const*>(from + j * bytes);
+        Element* const column = first + col * m.col_stride;
+        if (rows == 8) {
+          __stcg(reinterpret_cast<uint4*>(column), x);
+        } else {
+          auto const pack = Kokkos::bit_cast<Pack<Element, 8>>(x);
+          for (int i = 0; i < rows; ++i) column[i] = pack[i];
+        }
+      }
+      __syncwarp();  // the columns are read
+    }
+  }
+  /// Of `most`, as many as there are.
+  __device__ __forceinline__ static int rest_of(std::int64_t rest, int most) {
+    return rest > most ? most : (rest < 0 ? 0 : static_cast<int>(rest));
   }
   /// Any type, address and strides, and what is done with elements on the way.
   template <int M, int N, class To, class F>

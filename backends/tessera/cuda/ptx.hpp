@@ -256,6 +256,12 @@ __device__ __forceinline__ void store_matrix_x4(std::uint32_t to, std::uint32_t 
                "r"(v[2]), "r"(v[3])
                : "memory");
 }
+/// The same, each matrix transposed: rows of eight that addresses are of become columns.
+__device__ __forceinline__ void store_transposed_x4(std::uint32_t to, std::uint32_t const* v) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]),
+               "r"(v[2]), "r"(v[3])
+               : "memory");
+}
 
 // ---- asynchronous copies of single elements and packs (sm_80): groups of them complete in order
 /// Size bytes: 16, through L2 alone, or 4 or 8.

@@ -27,7 +27,7 @@ inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& o
     return "the hopper pipeline reads factors in multiples of 16 bytes, fp32 and 8-bit ones along K: others are "
            "repacked, for which options.workspace is missing or too small (gemm_workspace_size)";
   if (!has_gemm_bulk_candidate(p, options, own_epilogue))
-    return "the hopper pipeline has no such tile or so many slices of K";
+    return "the hopper pipeline has no such tile, not for such a C, or so many slices of K";
   return nullptr;
 }
 
@@ -39,21 +39,21 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
     constexpr GemmBulkTile tile = gemm_bulk_tiles[index];
     constexpr bool promoted = gemm_bulk_promotes(sum, tile, fast);
     if constexpr (has_gemm_bulk_tile(tile, sizeof(A), LeftAcross || RightAcross, promoted, OwnEpilogue)) {
-      auto const run = [&](auto joins) {
+      auto const run = [&](auto form) {
         using Sizes = GemmBulk<tile.rows, tile.columns, static_cast<int>(sizeof(A)), LeftAcross, RightAcross, promoted,
-                               tile.ping_pong, joins>;
+                               form.value>;
         static_assert(holds_gemm_slices(Sizes::consumers, tile.max_slices, 4 * tile.rows * tile.columns,
                                         Sizes::depth * Sizes::lines * 128 * (tile.rows + tile.columns)));
         f(BulkAtoms<Exec, A, Sizes, B>{});
       };
-      if (plan.tile_m != tile.rows || plan.tile_n != tile.columns || plan.ping_pong != tile.ping_pong) return;
-      constexpr bool shares = tile.max_slices > 1;
-      if constexpr (shares && OwnEpilogue)  // who compiles kernels has one for both
-        run(std::true_type{});
-      else if (shares && plan.slices > 1)
-        run(std::bool_constant<shares>{});
+      if (plan.tile_m != tile.rows || plan.tile_n != tile.columns || plan.schedule != tile.schedule) return;
+      using enum GemmBulkForm;
+      constexpr GemmBulkForm alone = tile.turned() ? turned : (tile.ping_pong() ? ping_pong : plain),
+                             shared = alone == plain && tile.max_slices > 1 ? sliced : alone;
+      if (OwnEpilogue || plan.slices > 1)  // who compiles kernels has one for both
+        run(std::integral_constant<GemmBulkForm, shared>{});
       else
-        run(std::false_type{});
+        run(std::integral_constant < GemmBulkForm, OwnEpilogue ? shared : alone > {});
     }
   };
   unroll<static_cast<int>(std::size(gemm_bulk_tiles))>([&](auto index) {
@@ -67,6 +67,7 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
 template <class Exec, class A, class B, class Epilogue>
 void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const& plan, Epilogue const& epilogue) {
   GemmProblem p = bulk_problem<Epilogue>(problem);
+  if (plan.schedule == Schedule::turned) p = p.transposed();
   repack_factors(exec, p);
   auto const run = [&](auto atoms) {
     using Atoms = decltype(atoms);

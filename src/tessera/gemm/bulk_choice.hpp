@@ -29,7 +29,7 @@ constexpr bool divides_tile(Cluster const& cluster, GemmBulkTile const& tile) {
 struct GemmBulkChoice {
   int rows = 0, columns = 0, slices = 1, splits = 1;
   Cluster cluster;
-  bool ping_pong = false;
+  Schedule schedule = Schedule::cooperative;
   double clocks = HUGE_VAL;
 
   bool operator==(GemmBulkChoice const&) const = default;
@@ -42,12 +42,13 @@ struct GemmBulkChoice {
 constexpr bool has_gemm_bulk_tile(GemmBulkTile const& tile, std::size_t element_bytes, bool across, bool promoted,
                                   bool own_epilogue) {
   if ((promoted ? tile.promoted_step : tile.step) == 0) return false;
-  bool const everywhere = tile.rows < 192 && (tile.columns == 192 ? tile.ping_pong || promoted
-                                                                  : tile.columns % 128 == 0 && !tile.ping_pong);
+  if (tile.turned()) return element_bytes == 2 && !across && !own_epilogue;
+  bool const everywhere = tile.rows < 192 && (tile.columns == 192 ? tile.ping_pong() || promoted
+                                                                  : tile.columns % 128 == 0 && !tile.ping_pong());
   if (!everywhere && (element_bytes != 2 || across)) return false;
   if (!own_epilogue) return true;
-  if (tile.rows == 64) return tile.columns == 128 && !tile.ping_pong;
-  return promoted ? tile.columns == 256 : tile.ping_pong && tile.columns % 64 == 0;
+  if (tile.rows == 64) return tile.columns == 128 && !tile.ping_pong();
+  return promoted ? tile.columns == 256 : tile.ping_pong() && tile.columns % 64 == 0;
 }
 
 /// Clocks that the copy of a line of a tile takes: more where it lies across two of the cache's.
@@ -61,20 +62,24 @@ inline double bulk_line_clocks(MatrixStack const& m) {
       static_cast<int>(std::gcd(std::gcd(address, lines.rows > 1 ? lines.row_stride * size : 0), 128)));
 }
 
+/// Whether C consists of packs of 16 bytes of the factors' 16-bit type, which nothing is added to.
+inline bool gemm_bulk_packs(GemmProblem const& p, bool own_epilogue) {
+  return !own_epilogue && p.beta == 0 && size_of(p.a.type) == 2 && p.c.type == p.a.type && bulk_copyable(p.c);
+}
+
 /// What the copies of a product's factors have to do with: clocks of a line of either, and the bytes of both. And
 /// whether sums of teams that share a tile are stored by packs.
 struct GemmBulkTraffic {
   double left, right, bytes;
   bool cached;  // both factors stay in the cache
   bool packs;
-  GemmBulkTraffic(GemmProblem const& p, bool own_epilogue)
+  GemmBulkTraffic(GemmProblem const& p, bool by_packs)
       : left(bulk_line_clocks(p.a)),
         right(bulk_line_clocks(p.b)),
         bytes(static_cast<double>(p.batch() * (p.m() + p.n())) * static_cast<double>(p.k()) *
               static_cast<double>(size_of(p.a.type))),
         cached(bytes <= GemmBulkClocks::cache_bytes),
-        packs(!own_epilogue && p.beta == 0 && size_of(p.a.type) == 2 && p.c.type == p.a.type && bulk_copyable(p.c) &&
-              p.n() % 8 == 0) {}
+        packs(by_packs) {}
 };
 
 /// What a team's copies of a line of K take.
@@ -103,7 +108,7 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   double const waves =
       std::ceil(tiles * slices / std::fmax(1, concurrency * GemmBulkClocks::usable(slices * cluster.teams())));
   double const filled = tiles * slices / std::fmax(1, concurrency), busy = std::fmin(1, filled);
-  bool const fills = gemm_bulk_crowded(tile.columns, tile.ping_pong, promoted) &&
+  bool const fills = gemm_bulk_crowded(tile.columns, tile.ping_pong(), promoted) &&
                      (p.m() % (std::int64_t{cluster.rows} * tile.rows) != 0 ||
                       p.n() % (std::int64_t{cluster.cols} * tile.columns) != 0);
   double const copies = gemm_bulk_copies(traffic, tile, cluster, busy) * GemmBulkClocks::sliced_copies(slices, busy) *
@@ -119,7 +124,7 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
                begun = GemmBulkClocks::start - GemmBulkClocks::early(tile, busy);
   double const meeting = GemmBulkClocks::meeting(cluster);
   double clocks = 0;
-  if (tile.ping_pong) {  // while one stores the other multiplies, if that takes as long
+  if (tile.ping_pong()) {  // while one stores the other multiplies, if that takes as long
     double const a_round = std::fmax(sum, (sum + stored) / 2) + GemmBulkClocks::turn(tile, adds) + meeting;
     clocks = added + begun + stored + GemmBulkClocks::longer(tile, waves * a_round, streamed);
   } else {
@@ -156,54 +161,73 @@ inline bool suits_cluster(GemmProblem const& p, GemmBulkTile const& tile, Cluste
          (cluster.cols == 1 || (p.n() > tile.columns * (cluster.cols - 1) && p.m() >= tile.rows));
 }
 
-/// f(traffic, tile, promoted, cluster, slices, splits) for the candidates that the caller allows, as long as it returns
-/// true.
+/// f(cluster, slices, splits) for the candidates of a tile that the caller allows, as long as it returns true: false
+/// when it has not.
 template <class F>
-void for_gemm_bulk_candidates(GemmProblem const& p, GemmOptions const& options, int concurrency, bool own_epilogue,
-                              F const& f) {
-  std::size_t const used = options.workspace_bytes > 0 ? bulk_workspace(p) : 0;
-  bool const across = bulk_access(p.a).across || bulk_access(p.b).across;
-  BulkSum const sum = bulk_sum(p.a.type, p.b.type);
+bool for_gemm_bulk_teams(GemmProblem const& p, GemmBulkTile const& tile, GemmOptions const& options, int concurrency,
+                         std::size_t used, F const& f) {
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   bool const asks_cluster = options.cluster_m != 0 || options.cluster_n != 0;
-  // What of tiles of such columns does not leave through the copy engine is stored element by element.
-  bool const by_copies =
-      bulk_copyable(p.c) && (p.beta == 0 ? size_of(p.c.type) > 1 : p.c.type == p.a.type || p.c.type == Scalar::fp32);
-  GemmBulkTraffic const traffic(p, own_epilogue);
   bool more = true;
+  for (Cluster const& cluster : gemm_clusters) {
+    if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
+    if (!divides_tile(cluster, tile)) continue;
+    if (!asks_cluster && !suits_cluster(p, tile, cluster, concurrency)) continue;
+    auto const consider = [&](int slices, int splits) {
+      if (more && allows(options.slices, slices) && allows(options.splits, splits)) more = f(cluster, slices, splits);
+    };
+    consider(1, 1);
+    if (cluster.teams() == 1) {  // teams that share a tile have no other: unless asked for, all must run at once
+      auto const tiles = static_cast<double>(gemm_tiles(p, tile.rows, tile.columns));
+      auto const suits = [&](int slices) {
+        return (slices <= 2 || concurrency >= gemm_cluster_concurrency) &&
+               tiles * slices <= concurrency * GemmBulkClocks::usable(slices);
+      };
+      for (int slices = 2; slices <= std::min<std::int64_t>(tile.max_slices, steps); ++slices)
+        if (options.slices > 1 || suits(slices)) consider(slices, 1);
+    }
+    // Not in clusters, unless asked for: 512x512x16384 of bf16 20.5 -> 22.3 us.
+    if (!tile.turned() && (cluster.teams() == 1 || options.cluster_m * options.cluster_n > 1))
+      for_gemm_splits(p, tile, options, steps, concurrency, used, [&](int splits) { consider(1, splits); });
+    if (!more) break;
+  }
+  return more;
+}
+
+/// f(problem, traffic, tile, promoted, cluster, slices, splits) for the candidates that the caller allows, as long as
+/// it returns true. The problem is the transposed one for tiles of that.
+template <class F>
+void for_gemm_bulk_candidates(GemmProblem const& problem, GemmOptions const& options, int concurrency,
+                              bool own_epilogue, F const& f) {
+  std::size_t const used = options.workspace_bytes > 0 ? bulk_workspace(problem) : 0;
+  bool const across = bulk_access(problem.a).across || bulk_access(problem.b).across;
+  BulkSum const sum = bulk_sum(problem.a.type, problem.b.type);
+  bool const packs = gemm_bulk_packs(problem, own_epilogue);
+  // What of tiles of such columns does not leave through the copy engine is stored element by element.
+  bool const by_copies = bulk_copyable(problem.c) &&
+                         (problem.beta == 0 ? size_of(problem.c.type) > 1
+                                            : problem.c.type == problem.a.type || problem.c.type == Scalar::fp32);
+  // Rows and columns that are asked for are those of C, unless it is asked to be turned too.
+  bool const asks = options.tile_m != 0 || options.tile_n != 0 || options.cluster_m != 0 || options.cluster_n != 0;
+  bool const turns = packs && (!asks || options.schedule == Schedule::turned);
+  GemmProblem const transposed = problem.transposed();
+  GemmBulkTraffic const traffic(problem, packs && problem.n() % 8 == 0), turned_traffic(transposed, packs);
+  auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
     if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
-    if (options.schedule != Schedule::automatic && (options.schedule == Schedule::ping_pong) != tile.ping_pong)
-      continue;
+    if (options.schedule != Schedule::automatic && options.schedule != tile.schedule) continue;
     bool const promoted = gemm_bulk_promotes(sum, tile, options.fast_accumulation);
-    if (!has_gemm_bulk_tile(tile, size_of(p.a.type), across, promoted, own_epilogue)) continue;
-    if (p.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
-    if (tile.columns % 32 != 0 && !by_copies && options.tile_n == 0) continue;
+    if (!has_gemm_bulk_tile(tile, size_of(problem.a.type), across, promoted, own_epilogue)) continue;
+    if (problem.block_scaled && !has_block_scaled_tile(tile.columns)) continue;
+    if (tile.turned() ? !turns : tile.columns % 32 != 0 && !by_copies && options.tile_n == 0) continue;
+    GemmProblem const& p = tile.turned() ? transposed : problem;
     if (tile.rows > 128 && p.m() <= 128 && options.tile_m == 0) continue;  // a third of it or more would be idle
-    for (Cluster const& cluster : gemm_clusters) {
-      if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
-      if (!divides_tile(cluster, tile)) continue;
-      if (!asks_cluster && !suits_cluster(p, tile, cluster, concurrency)) continue;
-      auto const consider = [&](int slices, int splits) {
-        if (more && allows(options.slices, slices) && allows(options.splits, splits))
-          more = f(traffic, tile, promoted, cluster, slices, splits);
-      };
-      consider(1, 1);
-      if (cluster.teams() == 1) {  // teams that share a tile have no other: unless asked for, all must run at once
-        auto const tiles = static_cast<double>(gemm_tiles(p, tile.rows, tile.columns));
-        auto const suits = [&](int slices) {
-          return (slices <= 2 || concurrency >= gemm_cluster_concurrency) &&
-                 tiles * slices <= concurrency * GemmBulkClocks::usable(slices);
-        };
-        for (int slices = 2; slices <= std::min<std::int64_t>(tile.max_slices, steps); ++slices)
-          if (options.slices > 1 || suits(slices)) consider(slices, 1);
-      }
-      // Not in clusters, unless asked for: 512x512x16384 of bf16 20.5 -> 22.3 us.
-      if (cluster.teams() == 1 || options.cluster_m * options.cluster_n > 1)
-        for_gemm_splits(p, tile, options, steps, concurrency, used, [&](int splits) { consider(1, splits); });
-      if (!more) return;
-    }
+    bool const more =
+        for_gemm_bulk_teams(p, tile, options, concurrency, used, [&](Cluster const& cluster, int slices, int splits) {
+          return f(p, tile.turned() ? turned_traffic : traffic, tile, promoted, cluster, slices, splits);
+        });
+    if (!more) return;
   }
 }
 
@@ -212,12 +236,12 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
                                        bool own_epilogue) {
   GemmBulkChoice best;
   for_gemm_bulk_candidates(p, options, concurrency, own_epilogue,
-                           [&](GemmBulkTraffic const& traffic, GemmBulkTile const& tile, bool promoted,
-                               Cluster const& cluster, int slices, int splits) {
+                           [&](GemmProblem const& seen, GemmBulkTraffic const& traffic, GemmBulkTile const& tile,
+                               bool promoted, Cluster const& cluster, int slices, int splits) {
                              double const clocks =
-                                 gemm_bulk_clocks(p, traffic, tile, promoted, slices, splits, cluster, concurrency);
+                                 gemm_bulk_clocks(seen, traffic, tile, promoted, slices, splits, cluster, concurrency);
                              if (clocks < best.clocks)
-                               best = {tile.rows, tile.columns, slices, splits, cluster, tile.ping_pong, clocks};
+                               best = {tile.rows, tile.columns, slices, splits, cluster, tile.schedule, clocks};
                              return true;
                            });
   return best;

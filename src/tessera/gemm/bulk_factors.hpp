@@ -32,7 +32,7 @@ constexpr BulkSum bulk_sum(Scalar a, Scalar b) {
 
 /// Of `either` the largest tile and ping-pong have kernels without promotion.
 constexpr bool gemm_bulk_promotes(BulkSum sum, GemmBulkTile const& tile, bool fast) {
-  return sum == BulkSum::promoted || (sum == BulkSum::either && !(fast && (tile.columns == 256 || tile.ping_pong)));
+  return sum == BulkSum::promoted || (sum == BulkSum::either && !(fast && (tile.columns == 256 || tile.ping_pong())));
 }
 
 /// How the copy engine gets at an (M, K) or (N, K) factor.

@@ -3,7 +3,10 @@
 #ifndef TESSERA_GEMM_CONFIGS_HPP
 #define TESSERA_GEMM_CONFIGS_HPP
 
+#include <cstdint>
+
 #include <tessera/atoms.hpp>
+#include <tessera/gemm_plan.hpp>
 
 // Every tuning number of the matrix product, with its reason.
 namespace tessera::detail {
@@ -187,6 +190,10 @@ struct GemmAsync<float, false, GemmTeamTile::flat> : AsyncSizes {
   static constexpr GemmTeamClocks clocks{2600, 2250};
 };
 
+/// What a kernel of the bulk pipeline can do beside the rest: nothing, have consumers take turns, have teams share a
+/// tile along K, or that and store Cᵀ.
+enum class GemmBulkForm : std::uint8_t { plain, ping_pong, sliced, turned };
+
 /// Of the smallest tile in ping-pong a multiprocessor has two teams of one consumer: one team's beginning and end are
 /// under the other's products, which may be those of another kernel. Of larger ones, of which every multiprocessor has
 /// some, two of one kernel may come together and none elsewhere: 64 x 128 at 1024³ 6.0 -> 6.3 us.
@@ -203,30 +210,37 @@ constexpr bool gemm_bulk_crowded(int columns, bool ping_pong, bool promotes) {
 /// of one. Of 192 rows each of three has 64, for a C of few rows: two tiles of 128 would multiply as many as are not
 /// there.
 template <int Rows, int Columns, int ElementBytes, bool LeftAcross = false, bool RightAcross = false,
-          bool Promotes = false, bool PingPong = false, bool Joins = false>
+          bool Promotes = false, GemmBulkForm Form = GemmBulkForm::plain>
 struct GemmBulk : BulkSizes {
-  static constexpr bool apart = gemm_bulk_teams_apart(Columns, PingPong);
+  static constexpr bool turned = Form == GemmBulkForm::turned, joins = turned || Form == GemmBulkForm::sliced;
+  static constexpr bool apart = gemm_bulk_teams_apart(Columns, Form == GemmBulkForm::ping_pong);
   /// 64 rows are one consumer's: two would share the columns and read the left factor twice, which takes shared memory
   /// longer than the products take.
-  static constexpr bool alone = Rows == 64 && !Promotes && !PingPong;
+  static constexpr bool alone = Rows == 64 && !Promotes && Form != GemmBulkForm::ping_pong;
   static constexpr bool three = Rows == 192;
   static constexpr int consumers = apart || alone ? 1 : (three ? 3 : 2), teams_at_once = apart ? 2 : 1;
-  /// Of 128 bytes along K in a step. Beside its products a step costs a consumer some 300 clocks, for a wait,
-  /// descriptors and the way to the first result: where the products of one line take less, a step has two.
-  static constexpr int lines = Rows == 64 && !Promotes ? 2 : 1;
+  /// Of 128 bytes along K in a step. Beside its products a step costs a consumer a wait, descriptors and the way to the
+  /// first result: where the products of one line take less, a step has two. Else the first begins when half as much
+  /// has come: 64 x 128 at 1024³ 6.05 -> 5.85 us.
+  static constexpr int lines = Rows == 64 && Columns <= 96 && !Promotes ? 2 : 1;
   static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
   static constexpr int depth = (three ? 176 : 192) * 1024 / teams_at_once / ((BM + BN) * lines * 128);
   static constexpr bool left_across = LeftAcross, right_across = RightAcross;
-  static constexpr bool promotes = Promotes, multicast = true, ping_pong = PingPong && !apart;
-  static constexpr bool joins = Joins;
+  static constexpr bool promotes = Promotes, multicast = true;
+  static constexpr bool ping_pong = Form == GemmBulkForm::ping_pong && !apart;
   /// What follows the sum of more columns takes longer than a first copy: 128 x 160 at 1536³ 12.2 -> 12.6 us.
-  static constexpr bool rehearses = !Promotes && !ping_pong && !Joins && Columns <= 128;
+  static constexpr bool rehearses = !Promotes && !ping_pong && !joins && Columns <= 128;
   /// What is promoted at a time, beside the accumulator in registers: two parts of 128 columns, one of more. Of two, so
   /// many steps go one into the other: after the last the tensor cores wait for the sum.
   static constexpr int part_columns = Columns < 256 ? Columns : 128, steps_together = Columns <= 128 ? 8 : 1;
   static constexpr bool crowded = gemm_bulk_crowded(Columns, ping_pong, Promotes), cuts_tiles = !crowded;
   /// Else there are no registers, or the compiler does not find them: 160 columns in ping-pong spilled 12 bytes.
-  static constexpr bool ready_releases = !Promotes && Columns < 256 && !(ping_pong && Columns == 160);
+  static constexpr bool ready_releases =
+      !Promotes && (turned ? Columns <= 128 : Columns < 256 && !(ping_pong && Columns == 160));
+  /// Half as many messages between teams of a cluster, for a ring that is given back later: 1024² x 4096 16.0 -> 15.0
+  /// us by pairs that load together, 896 x 1152 x 1024 by teams of their own 6.25 -> 6.4. Other forms, for which there
+  /// are more shapes of that kind, do without.
+  static constexpr bool pairs_stages = alone && Columns == 128 && Form == GemmBulkForm::plain;
   static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers;
   static constexpr int consumer_registers =
       three ? 152 : (apart ? 216 : (crowded ? 240 : BulkSizes::consumer_registers));
@@ -249,12 +263,13 @@ struct GemmBulkKind {
   double seen;    // of the shorter of steps and what memory needs for them, the fraction that the longer does not hide
   double early, half_early;  // clocks of a start that are under the kernel before where few teams run, and where many
 };
-/// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns or more; two that share a
-/// tile, or three; two that share the largest; two that take turns.
+/// Two small teams a multiprocessor, of one consumer each; one consumer, of up to 96 columns, turned, or of 128; two
+/// that share a tile, or three; two that share the largest; two that take turns.
 inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 1700, 0, 0.6, 500, 340},
-    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 720, 0.12, 0, 0},
-    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 25.5, 2900, 2010, 0.12, 0, 0},
-    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 1220, 0.12, 0, 0},
+    gemm_bulk_lone{1.16, 1.14, 1.24, 1, 1.2, 31, 3000, 875, 0.12, 0, 0},
+    gemm_bulk_turned{1.29, 1.17, 1.31, 1, 1, 81, 0, 625, 0.12, 485, 95},
+    gemm_bulk_wide{1.14, 1.13, 1.13, 1, 1.18, 27, 2900, 2045, 0.12, 50, 0},
+    gemm_bulk_shared{1.03, 1.01, 1.01, 1, 1, 21.6, 3300, 1110, 0.12, 0, 0},
     gemm_bulk_three{1.01, 0.99, 0.99, 0.96, 1, 22.4, 3600, 950, 0.12, 0, 0},
     gemm_bulk_largest{0.97, 0.98, 0.97, 1.05, 1, 19.4, 2600, 0, 0.12, 0, 0},
     gemm_bulk_turns{0.97, 0.93, 0.94, 1.06, 1, 15, 3600, 0, 0.12, 0, 0};
@@ -262,24 +277,42 @@ inline constexpr GemmBulkKind gemm_bulk_small{1.04, 0.88, 1.01, 1, 1.2, 11.5, 17
 /// A candidate of the bulk pipeline, with the clocks that a line of K takes, measured on an H200 whose multiprocessors
 /// are all busy, also where products are promoted; 0: there is no such kernel. So many teams may share a tile along K,
 /// in kernels of their own: what adds up their sums costs the others up to 3 % of a small product. Those of 64 columns,
-/// of 128 x 96 and of 192 x 128 serve nearly all shapes that gain by it.
+/// of 128 x 96 and of 192 x 128 serve nearly all shapes that gain by it. Turned ones always may, and do nothing but
+/// store what stays in whole packs; of other widths there are those that 331 shapes gain by.
 struct GemmBulkTile {
   int rows, columns;
-  bool ping_pong;
+  Schedule schedule;
   int max_slices;
   double step, promoted_step;
   GemmBulkKind const& kind;
+
+  constexpr bool ping_pong() const { return schedule == Schedule::ping_pong; }
+  constexpr bool turned() const { return schedule == Schedule::turned; }
 };
 inline constexpr GemmBulkTile gemm_bulk_tiles[] = {
-    {128, 256, false, 1, 1183, 1250, gemm_bulk_largest}, {128, 192, true, 1, 885, 0, gemm_bulk_turns},
-    {128, 176, true, 1, 817, 0, gemm_bulk_turns},        {128, 160, true, 1, 756, 0, gemm_bulk_turns},
-    {128, 144, true, 1, 688, 0, gemm_bulk_turns},        {128, 128, true, 1, 610, 0, gemm_bulk_turns},
-    {128, 112, true, 1, 561, 0, gemm_bulk_turns},        {128, 192, false, 1, 0, 930, gemm_bulk_shared},
-    {128, 160, false, 1, 741, 0, gemm_bulk_shared},      {128, 128, false, 8, 594, 600, gemm_bulk_shared},
-    {128, 96, false, 8, 476, 0, gemm_bulk_shared},       {64, 128, false, 8, 321, 450, gemm_bulk_wide},
-    {64, 96, false, 1, 274, 0, gemm_bulk_lone},          {64, 64, false, 8, 197, 0, gemm_bulk_lone},
-    {64, 32, true, 1, 247, 0, gemm_bulk_small},          {192, 96, false, 1, 708, 0, gemm_bulk_three},
-    {192, 112, false, 1, 804, 0, gemm_bulk_three},       {192, 128, false, 8, 903, 0, gemm_bulk_three},
+    {128, 256, Schedule::cooperative, 1, 1183, 1250, gemm_bulk_largest},
+    {128, 192, Schedule::ping_pong, 1, 885, 0, gemm_bulk_turns},
+    {128, 176, Schedule::ping_pong, 1, 817, 0, gemm_bulk_turns},
+    {128, 160, Schedule::ping_pong, 1, 756, 0, gemm_bulk_turns},
+    {128, 144, Schedule::ping_pong, 1, 688, 0, gemm_bulk_turns},
+    {128, 128, Schedule::ping_pong, 1, 610, 0, gemm_bulk_turns},
+    {128, 112, Schedule::ping_pong, 1, 561, 0, gemm_bulk_turns},
+    {128, 192, Schedule::cooperative, 1, 0, 930, gemm_bulk_shared},
+    {128, 128, Schedule::cooperative, 8, 594, 600, gemm_bulk_shared},
+    {128, 96, Schedule::cooperative, 8, 476, 0, gemm_bulk_shared},
+    {64, 128, Schedule::cooperative, 8, 330, 450, gemm_bulk_wide},
+    {64, 96, Schedule::cooperative, 1, 274, 0, gemm_bulk_lone},
+    {64, 64, Schedule::cooperative, 8, 197, 0, gemm_bulk_lone},
+    {64, 32, Schedule::ping_pong, 1, 247, 0, gemm_bulk_small},
+    {192, 96, Schedule::cooperative, 1, 708, 0, gemm_bulk_three},
+    {192, 128, Schedule::cooperative, 8, 903, 0, gemm_bulk_three},
+    {64, 64, Schedule::turned, 8, 191, 0, gemm_bulk_turned},
+    {64, 96, Schedule::turned, 8, 269, 0, gemm_bulk_turned},
+    {64, 128, Schedule::turned, 8, 318, 0, gemm_bulk_turned},
+    {64, 160, Schedule::turned, 8, 370, 0, gemm_bulk_turned},
+    {64, 192, Schedule::turned, 8, 403, 0, gemm_bulk_turned},
+    {128, 144, Schedule::turned, 8, 666, 0, gemm_bulk_shared},
+    {128, 160, Schedule::turned, 6, 740, 0, gemm_bulk_shared},
 };
 
 /// Whether rings hold what teams that share a tile send each other, some warps' sums of each to each.
@@ -295,7 +328,7 @@ inline constexpr Cluster gemm_clusters[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 
 /// Multiprocessors from which on those of more than two are tried: a part of a device may have no group of so many.
 inline constexpr int gemm_cluster_concurrency = 64;
 
-/// The rest of the model, in clocks, fitted to 300 shapes of bf16 on the same machine, aligned by 16 to 128 bytes, 84
+/// The rest of the model, in clocks, fitted to 331 shapes of bf16 on the same machine, aligned by 16 to 128 bytes, 84
 /// of them thin, each in every tile and cluster: what is chosen then takes 1.026 times the best of them.
 struct GemmBulkClocks {
   static constexpr double start = 3500;  // launch, descriptors, first stage
@@ -307,7 +340,7 @@ struct GemmBulkClocks {
   /// What that takes longer where C is added to: 8192 elements of a consumer's have come before, more must be waited
   /// for.
   static constexpr double add(GemmBulkTile const& t) {
-    double const elements = t.rows * t.columns / (t.ping_pong ? 1.0 : 2.0);
+    double const elements = t.rows * t.columns / (t.ping_pong() ? 1.0 : 2.0);
     return 700 + (elements > 8192 ? (elements - 8192) / 4.3 : 0);
   }
   /// What remains of it where one consumer stores under the products of the other.
@@ -319,11 +352,13 @@ struct GemmBulkClocks {
   static constexpr double combine(GemmBulkTile const& t, int slices, bool by_packs) {
     if (slices == 1) return 0;
     double const sent = static_cast<double>(t.rows) * t.columns * (slices - 1) / slices;
-    return t.kind.joined + 285 * (slices - 1) + 0.18 * sent + (by_packs ? 0 : 28 * t.columns);
+    return t.kind.joined + 282 * (slices - 1) + 0.28 * sent + (by_packs ? 0 : 28 * t.columns);
   }
   /// Of steps and copies of teams that share tiles: neighbours then need nothing that the other needs.
-  static constexpr double sliced_steps(int slices) { return slices > 1 ? 1.22 : 1; }
-  static constexpr double sliced_copies(int slices, double busy) { return slices == 1 ? 1 : (busy > 0.5 ? 1.2 : 0.95); }
+  static constexpr double sliced_steps(int slices) { return slices > 1 ? 1.09 : 1; }
+  static constexpr double sliced_copies(int slices, double busy) {
+    return slices == 1 ? 1 : (busy > 0.5 ? 1.11 : 0.96);
+  }
   /// Of the copy of one line of 128 bytes, by what its address is a multiple of.
   static constexpr double line(int aligned) {
     return aligned < 32 ? 5.28 : (aligned < 64 ? 3.2 : (aligned < 128 ? 2.95 : 2.42));
@@ -370,7 +405,7 @@ struct GemmBulkClocks {
   /// by pairs beside each other is lost again there.
   static constexpr double long_product = 250e3;
   static constexpr double sustained(GemmBulkTile const& t, Cluster const& c) {
-    return t.ping_pong ? (c.cols > 1 ? 1.05 : 1.01) : 1;
+    return t.ping_pong() ? (c.cols > 1 ? 1.05 : 1.01) : 1;
   }
   /// Before the first step of teams that load together.
   static constexpr double meeting(Cluster const& c) { return c.teams() > 1 ? 100 : 0; }

@@ -100,13 +100,14 @@ char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptio
 /// The plan on the bulk pipeline. Tiles of all types have the same bytes; which there are differs for 8-bit floats.
 template <class Epilogue, class Exec>
 GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
-  GemmProblem const p = bulk_problem<Epilogue>(problem);
+  GemmProblem p = bulk_problem<Epilogue>(problem);
   GemmBulkChoice const choice =
       remembered_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
+  if (choice.schedule == Schedule::turned) p = p.transposed();
   GemmPlan chosen, plan;
   chosen.tile_m = choice.rows;
   chosen.tile_n = choice.columns;
-  chosen.ping_pong = choice.ping_pong;
+  chosen.schedule = choice.schedule;
   chosen.slices = choice.slices;
   chosen.fast_accumulation = options.fast_accumulation;
   auto const describe = [&](auto atoms) {
@@ -119,7 +120,7 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOption
     visit_gemm_bulk_tile<Exec, e4m3_t, e4m3_t, false, false, false>(chosen, describe);
   plan.tile_k =
       plan.tile_k * static_cast<int>(full ? sizeof(bf16_t) : sizeof(e4m3_t)) / static_cast<int>(size_of(p.a.type));
-  plan.ping_pong = choice.ping_pong;
+  plan.schedule = choice.schedule;
   plan.clocks = choice.clocks;
   plan.slices = choice.slices;
   plan.cluster_m = choice.cluster.rows;
