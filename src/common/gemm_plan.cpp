@@ -40,7 +40,7 @@ std::string configuration(GemmPlan const& plan) {
     std::snprintf(teams, sizeof(teams), " in clusters of %dx%d", plan.cluster_m, plan.cluster_n);
   if (plan.splits > 1) std::snprintf(parts, sizeof(parts), ", K in %d parts", plan.splits);
   char const* const by = plan.instructions[0] != 0 ? " by " : "";
-  char const* const turns = plan.ping_pong ? " in ping-pong" : "";
+  char const* const turns = plan.ping_pong ? " in ping-pong" : (plan.packed_factors ? " of packed factors" : "");
   std::snprintf(
       text, sizeof(text), "%s %dx%dx%d%s%s%s%s%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",
       name(plan.algorithm), plan.tile_m, plan.tile_n, plan.tile_k, turns, teams, by, plan.instructions, parts,
