@@ -49,6 +49,17 @@ bool multiplies_narrow(Scalar a, Scalar b) {
   return Machine<Exec>::is_host && openmp::multiplies_words<Element>(a, b);
 }
 
+/// The same two of factors that are packed before, once for all tiles, where a machine gains by it: Element is Compute
+/// or one of the narrow ones.
+template <class Exec, class Compute, class Element, class Sizes>
+using PackedAtoms = openmp::Atoms<KernelSpace<Exec>, Compute, Sizes, Element, true>;
+template <class Exec>
+inline constexpr bool has_packed_atoms = Machine<Exec>::is_host;
+template <class Tile>
+std::size_t packed_bytes(MatrixStack const& m) {
+  return openmp::packed_bytes<Tile>(m);
+}
+
 /// Small products that a core multiplies as they lie.
 template <class Exec, class Compute>
 using DirectProducts = openmp::DirectProducts<Compute>;

@@ -99,8 +99,8 @@ GemmPlan gemm_plan(Exec const& exec, double alpha, A const& a, B const& b, doubl
 }
 
 /// Bytes of options.workspace with which gemm() takes the fastest algorithm it has for these operands; 0 where it does
-/// so without. More where A or B begin at addresses or have strides that are no multiples of 16 bytes, and where C
-/// is small and K long.
+/// so without. More where A or B begin at addresses or have strides that are no multiples of 16 bytes, where C is small
+/// and K long, and on several cores of a CPU, where large operands are packed there.
 /// @throws Error as gemm() does.
 template <detail::execution_space Exec, detail::view A, detail::view B, detail::view C,
           class Epilogue = epilogue::Identity>

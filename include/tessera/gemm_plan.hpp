@@ -47,8 +47,9 @@ struct GemmOptions {
   /// otherwise its sums of 128 products are added in fp32.
   bool fast_accumulation = false;
   /// gemm_workspace_size() bytes in the memory of the execution space, aligned to 16: with them hopper and, for 16-bit
-  /// types, tensor_core copy operands first whose addresses or strides they cannot read, and a long K is split where C
-  /// is small. Not to be touched before the product is done.
+  /// types, tensor_core copy operands first whose addresses or strides they cannot read, a long K is split where C is
+  /// small, and a CPU packs operands that many tiles read once for all of them. Not to be touched before the product is
+  /// done.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   /// coarsened, tensor_core and hopper: parts of K that are products of their own, whose sums lie in the workspace
@@ -84,6 +85,7 @@ struct GemmPlan {
   model::Type arithmetic = model::Type::fp32;  ///< the units that multiply
   char const* instructions = "";               ///< of a CPU's micro-kernel, as TESSERA_MAX_ISA has them: "avx512"
   bool narrow_factors = false;                 ///< on a CPU: 8 or 16 bits are multiplied as they are, not widened
+  bool packed_factors = false;                 ///< on a CPU: packed into the workspace, once for all tiles
   /// What the slowest multiprocessor takes by the table that the configuration was chosen from; 0: it has none.
   double clocks = 0;
   char const* reason = "";  ///< why this algorithm and, after a fall-back, why not the one asked for

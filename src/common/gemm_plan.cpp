@@ -42,6 +42,7 @@ std::string configuration(GemmPlan const& plan) {
   char const* const by = plan.instructions[0] != 0 ? " by " : "";
   char const* const schedule = plan.schedule == Schedule::ping_pong ? " in ping-pong"
                                : plan.schedule == Schedule::turned  ? " turned"
+                               : plan.packed_factors                ? " of packed factors"
                                                                     : "";
   std::snprintf(
       text, sizeof(text), "%s %dx%dx%d%s%s%s%s%s, %d stages, %d threads, %zu KB scratch, %lld tiles (%.1f waves)",

@@ -89,8 +89,9 @@ bool multiplies_words(Scalar a, Scalar b) {
   return fits(a) && fits(b) && word_kernel<WordKernelOf<Element>>() != nullptr;
 }
 
-/// Panels are of the accumulator's type, or of a narrower Element where a micro-kernel multiplies words of it.
-template <class Exec, class Compute_, class Sizes, class Element = Compute_>
+/// Panels are of the accumulator's type, or of a narrower Element where a micro-kernel multiplies words of it. With
+/// PackedBefore they are not packed for each tile: factors are matrices of panels, which pack_part() fills.
+template <class Exec, class Compute_, class Sizes, class Element = Compute_, bool PackedBefore = false>
 struct Atoms : Sizes {
   using Compute = Compute_;
   using Factor = Element;
@@ -102,11 +103,14 @@ struct Atoms : Sizes {
   static constexpr bool clips_rows = true;
   static constexpr bool sizes_tiles = true;  // a tile may have fewer rows and columns than its type
 
-  using Source = MatrixStack;
+  using Source = std::conditional_t<PackedBefore, PackedMatrix, MatrixStack>;
   using Target = MatrixStack;
   template <class Tile>
   static Source source(MatrixStack const& m, int = 1) {
-    return m;
+    if constexpr (PackedBefore)
+      return {static_cast<char const*>(m.data), m.rows, m.cols};
+    else
+      return m;
   }
   template <class Tile>
   static Target target(MatrixStack const& m) {
@@ -114,12 +118,16 @@ struct Atoms : Sizes {
   }
 
   static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
-  template <int Rows, int K, int Width>
-  using InputPanels = std::conditional_t<by_words, WordPanels<Element, Rows, K>, Panels<Compute, Rows, K, Width>>;
+  template <bool IsLeft, int Rows, int K, int Width>
+  using InputPanels =
+      std::conditional_t<PackedBefore,
+                         std::conditional_t<by_words, PackedWordPanels<IsLeft, Element, Rows, K>,
+                                            PackedPanels<IsLeft, Compute, Rows, K, Width>>,
+                         std::conditional_t<by_words, WordPanels<Element, Rows, K>, Panels<Compute, Rows, K, Width>>>;
   template <int M, int K>
-  struct Left : InputPanels<M, K, MR> {};  // (M,K)
+  struct Left : InputPanels<true, M, K, MR> {};  // (M,K)
   template <int N, int K>
-  struct Right : InputPanels<N, K, NR> {};  // (N,K)
+  struct Right : InputPanels<false, N, K, NR> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : Panels<Compute, N, K, NR> {};  // (K,N)
 
@@ -140,6 +148,44 @@ struct Atoms : Sizes {
   static auto const& words_kernel() {
     static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
     return *kernel;
+  }
+
+  struct PackingPart {
+    int rows;
+    std::int64_t steps;
+  };
+  template <class Tile>
+  static PackingPart packing_part(MatrixStack const& m) {
+    constexpr int along = 2, across = 8;  // panels
+    if (m.col_stride == 1)
+      return {along * Tile::width, std::max<std::int64_t>((m.cols + Tile::step - 1) / Tile::step, 1)};
+    return {across * Tile::width, 1};
+  }
+  /// What packing a matrix for tiles of this type takes beside bytes, in parts that cores share: neighbours in memory
+  /// together. Where rows are contiguous along K, a part has all of it, and what comes next is on its way.
+  template <class Tile>
+  static std::int64_t packing_parts(MatrixStack const& m) {
+    auto const [rows, steps] = packing_part<Tile>(m);
+    return ((m.rows + rows - 1) / rows) * (((m.cols + Tile::step - 1) / Tile::step + steps - 1) / steps);
+  }
+  template <class Tile>
+  static void pack_part(MatrixStack const& m, std::int64_t part, char* to) {
+    auto const [rows, steps] = packing_part<Tile>(m);
+    std::int64_t const groups = (m.rows + rows - 1) / rows, first = part % groups * rows, begin = part / groups * steps,
+                       end = std::min<std::int64_t>(begin + steps, (m.cols + Tile::step - 1) / Tile::step);
+    int const held = static_cast<int>(std::min<std::int64_t>(rows, m.rows - first));
+    std::int64_t const panels = packed_panels<Tile>(m.rows), size = static_cast<std::int64_t>(size_of(m.type));
+    for (std::int64_t s = begin; s < end; ++s) {
+      std::int64_t const col = s * Tile::step;
+      int const k = static_cast<int>(std::min<std::int64_t>(Tile::step, m.cols - col));
+      char const* const from = static_cast<char const*>(m.data) + m.offset({}, first, col) * size;
+      char* const panel =
+          to + (s * panels + first / Tile::width) * static_cast<std::int64_t>(sizeof(typename Tile::Panel));
+      if constexpr (by_words)
+        pack_word_rows<Tile::step, Element>(words_kernel(), Tile::left, m, from, held, k, panel);
+      else
+        pack_rows<Tile::step, Tile::width>(m, from, held, k, s + 1 < end, reinterpret_cast<Compute*>(panel));
+    }
   }
 
   struct Math;
@@ -184,7 +230,9 @@ struct Atoms : Sizes {
     template <int M, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Left<M, K>& to,
                     std::int64_t row_end) const {
-      if constexpr (by_words)
+      if constexpr (PackedBefore)
+        find_tile(m, row, col, std::min(row_end, m.rows), to);
+      else if constexpr (by_words)
         pack_word_tile<M, K, Element>(words_kernel(), true, m, p, row, col, std::min(row_end, m.rows), to);
       else
         pack_tile<M, K, MR, Compute>(m, p, row, col, std::min(row_end, m.rows), to);
@@ -192,7 +240,9 @@ struct Atoms : Sizes {
     template <int N, int K>
     void operator()(Source const& m, Plane p, std::int64_t row, std::int64_t col, Right<N, K>& to,
                     std::int64_t row_end) const {
-      if constexpr (by_words)
+      if constexpr (PackedBefore)
+        find_tile(m, row, col, std::min(row_end, m.rows), to);
+      else if constexpr (by_words)
         pack_word_tile<N, K, Element>(words_kernel(), false, m, p, row, col, std::min(row_end, m.rows), to);
       else
         pack_tile<N, K, NR, Compute>(m, p, row, col, std::min(row_end, m.rows), to);
@@ -498,8 +548,12 @@ struct Atoms : Sizes {
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
         for (int j = 0; j * NR < b.rows; ++j)
           for (int i = 0; i * MR < a.rows; ++i) {
-            if (i == 0) fetch(lines_of_panel(b, j + 1, 0, 1));
-            if (j == 0) fetch(lines_of_panel(a, i + 1, 0, 1));
+            if constexpr (PackedBefore) {
+              fetch(lines_of_panel(b, j + 1, i, panels(a.rows, MR)));
+            } else {
+              if (i == 0) fetch(lines_of_panel(b, j + 1, 0, 1));
+              if (j == 0) fetch(lines_of_panel(a, i + 1, 0, 1));
+            }
             StridedProduct<Compute> p = panel_product(a, b, i, j);
             p.c = &acc.v[j][i * MR][0];
             p.add = add;

@@ -11,8 +11,11 @@
 
 namespace {
 
+/// Leaves sums + a number times a vector to the compiler.
+struct AnyProduct {};
+
 /// Vectors of `Bytes`; `Rows` x 2 of them are accumulated at a time, which the instruction set's registers must hold.
-template <class T, int Bytes, int Rows>
+template <class T, int Bytes, int Rows, class Product = AnyProduct>
 void multiply_panels(T const* a, T const* b, T* c, int k, bool add) {
   using tessera::detail::openmp::panel_cols;
   using tessera::detail::openmp::panel_rows;
@@ -35,8 +38,13 @@ void multiply_panels(T const* a, T const* b, T* c, int k, bool add) {
         Vector const b0 = *reinterpret_cast<Vector const*>(right), b1 = *reinterpret_cast<Vector const*>(right + lanes);
 #pragma GCC unroll 12
         for (int r = 0; r < Rows; ++r) {
-          acc[r][0] += left[r] * b0;
-          acc[r][1] += left[r] * b1;
+          if constexpr (requires { Product::add(acc[r][0], left[r], b0); }) {
+            acc[r][0] = Product::add(acc[r][0], left[r], b0);
+            acc[r][1] = Product::add(acc[r][1], left[r], b1);
+          } else {
+            acc[r][0] += left[r] * b0;
+            acc[r][1] += left[r] * b1;
+          }
         }
       }
 #pragma GCC unroll 12

@@ -4,6 +4,7 @@
 #define TESSERA_OPENMP_TILE_PANELS_HPP
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/detail/matrix.hpp>
@@ -37,6 +38,49 @@ struct WordPanels {
   int rows, k;
 };
 
+/// Such panels of a tile where a whole matrix was packed before: those of all of its rows, a step of K after the other.
+template <bool IsLeft, class Compute, int Rows, int K, int Width>
+struct PackedPanels {
+  static constexpr bool left = IsLeft;
+  static constexpr int most_rows = Rows, step = K, width = Width, k_held = K + 1;
+  using Panel = Compute[k_held][Width];
+  Panel const* v;
+  int rows, k;
+  // Never read in place.
+  static constexpr Compute const* matrix = nullptr;
+  static constexpr std::int64_t row_stride = 0, k_stride = 0;
+};
+template <bool IsLeft, class Element, int Rows, int K>
+struct PackedWordPanels {
+  static constexpr bool left = IsLeft;
+  static constexpr int most_rows = Rows, step = K, width = word_panel;
+  using Panel = char[K / WordPanels<Element, Rows, K>::a_line][line_panel_bytes];
+  Panel const* v;
+  int rows, k;
+};
+/// The matrix of such panels: at a line of the cache, rows x cols elements.
+struct PackedMatrix {
+  char const* data = nullptr;
+  std::int64_t rows = 0, cols = 0;
+};
+template <class Tile>
+std::int64_t packed_panels(std::int64_t rows) {
+  return (rows + Tile::width - 1) / Tile::width;
+}
+template <class Tile>
+std::size_t packed_bytes(MatrixStack const& m) {
+  std::int64_t const steps = (m.cols + Tile::step - 1) / Tile::step;
+  return static_cast<std::size_t>(packed_panels<Tile>(m.rows) * steps) * sizeof(typename Tile::Panel);
+}
+/// The rows before row_end of a tile from (row, col) on, which is where a panel and a step begin.
+template <class Tile>
+void find_tile(PackedMatrix const& m, std::int64_t row, std::int64_t col, std::int64_t row_end, Tile& to) {
+  to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Tile::most_rows));
+  to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, Tile::step));
+  to.v = reinterpret_cast<typename Tile::Panel const*>(m.data) + col / Tile::step * packed_panels<Tile>(m.rows) +
+         row / Tile::width;
+}
+
 /// The lines of rows of a matrix.
 template <class Compute>
 LinesAhead lines_of(Compute const* from, std::int64_t stride, int rows, int length) {
@@ -55,6 +99,13 @@ LinesAhead lines_of_panel(Panels<Compute, Rows, K, Width> const& a, int panel, i
   int const first = n * part / parts;
   std::int64_t const stride = across ? a.k_stride : a.row_stride;
   return lines_of(from + first * stride, stride, n * (part + 1) / parts - first, across ? rows : a.k);
+}
+/// Those of a part of a panel that was packed before, one row of them.
+template <bool IsLeft, class Compute, int Rows, int K, int Width>
+LinesAhead lines_of_panel(PackedPanels<IsLeft, Compute, Rows, K, Width> const& a, int panel, int part, int parts) {
+  if (panel * Width >= a.rows) return {};
+  int const lines = a.k * Width * static_cast<int>(sizeof(Compute)) / 64, first = lines * part / parts;
+  return {reinterpret_cast<char const*>(a.v + panel) + 64 * first, 0, 1, lines * (part + 1) / parts - first};
 }
 inline void fetch(LinesAhead const& ahead) {
   for (int r = 0; r < ahead.rows; ++r)
@@ -86,22 +137,42 @@ bool reads_in_place(MatrixStack const& m, Panels<Compute, Rows, K, Width> const&
   auto const step = static_cast<int>(std::min<std::uint64_t>(bytes & (~bytes + 1), page));  // the power of 2 in it
   return step > 0 && (across ? to.k : std::min(panel_rows, to.rows)) * step <= page * lines_at_a_place;
 }
-template <int Rows, int K, int Width, class Compute>
-void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, bool more,
-                   Panels<Compute, Rows, K, Width>& to) {
-  if (m.row_stride == 1)
-    return packing.across(from, m.col_stride, to.rows, to.k, &to.v[0][0][0], to.k_held * Width, Width);
-  int const count = panels(to.rows, Width);
+template <int K, int Width, class Compute>
+void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, MatrixStack const& m, int rows, int k,
+                   bool more, Compute* to) {
+  constexpr int panel = (K + 1) * Width;
+  if (m.row_stride == 1) return packing.across(from, m.col_stride, rows, k, to, panel, Width);
+  int const count = panels(rows, Width);
   for (int p = 0; p < count; ++p) {
     // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
-    bool const step = to.rows <= few_rows || p + 1 == count;
-    std::int64_t const ahead = !step                 ? Width * m.row_stride
-                               : !more               ? 0
-                               : to.rows <= few_rows ? K
-                                                     : K - p * Width * m.row_stride;
-    packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, to.rows - p * Width), to.k, ahead,
-                  &to.v[p][0][0], Width);
+    bool const step = rows <= few_rows || p + 1 == count;
+    std::int64_t const ahead = !step              ? Width * m.row_stride
+                               : !more            ? 0
+                               : rows <= few_rows ? K
+                                                  : K - p * Width * m.row_stride;
+    packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, rows - p * Width), k, ahead,
+                  to + p * panel, Width);
   }
+}
+/// The rows x k elements of m at `from` become panels of K; there may be more k behind them.
+template <int K, int Width, class Compute>
+void pack_rows(MatrixStack const& m, char const* from, int rows, int k, bool more, Compute* to) {
+  constexpr int panel_elements = (K + 1) * Width;
+  static PanelPacking<Compute> const* const packing = panel_packing<Compute>();
+  if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
+    if (packing != nullptr)
+      return pack_as_it_is<K, Width>(*packing, reinterpret_cast<Compute const*>(from), m, rows, k, more, to);
+  if (m.row_stride == 1 && m.type == scalar_of<Compute>)
+    return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, rows, k, to,
+                                              panel_elements);
+  // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
+  std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+  int const together = m.row_stride == 1 ? 16 : K;
+  for (int k0 = 0; k0 < k; k0 += together)
+    for (int panel = 0; panel * Width < rows; ++panel)
+      pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k0 * m.col_stride) * size, m.row_stride,
+                                 m.col_stride, std::min(Width, rows - panel * Width), std::min(together, k - k0),
+                                 to + panel * panel_elements + k0 * Width);
 }
 /// The rows before row_end of a tile of Rows x K elements from (row, col) on. With `may_stay` the micro-kernel may read
 /// them from the matrix.
@@ -116,36 +187,29 @@ void pack_tile(MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col
   to.row_stride = m.row_stride;
   to.k_stride = m.col_stride;
   if (to.matrix != nullptr) return fetch(lines_of_panel(to, 0, 0, 1));
-  static PanelPacking<Compute> const* const packing = panel_packing<Compute>();
-  if (m.type == scalar_of<Compute> && (m.row_stride == 1 || m.col_stride == 1))
-    if (packing != nullptr)
-      return pack_as_it_is(*packing, reinterpret_cast<Compute const*>(from), m, m.cols - col > K, to);
-  if (m.row_stride == 1 && m.type == scalar_of<Compute>)
-    return pack_panels_across<Compute, Width>(reinterpret_cast<Compute const*>(from), m.col_stride, to.rows, to.k,
-                                              &to.v[0][0][0], to.k_held * Width);
-  // Where the panel's rows are contiguous, a few k of all panels before the next: each is a line of memory.
-  int const together = m.row_stride == 1 ? 16 : K;
-  for (int k = 0; k < to.k; k += together)
-    for (int panel = 0; panel * Width < to.rows; ++panel)
-      pack_panel<Compute, Width>(m.type, from + (panel * Width * m.row_stride + k * m.col_stride) * size, m.row_stride,
-                                 m.col_stride, std::min(Width, to.rows - panel * Width), std::min(together, to.k - k),
-                                 &to.v[panel][k][0]);
+  pack_rows<K, Width>(m, from, to.rows, to.k, m.cols - col > K, &to.v[0][0][0]);
 }
 /// The same as words, for a left or a right factor.
+template <int K, class Element, class Kernel>
+void pack_word_rows(Kernel const& kernel, bool left, MatrixStack const& m, char const* from, int rows, int k,
+                    char* to) {
+  constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element)), panel_bytes = K / a_line * line_panel_bytes;
+  std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
+  int const together = m.col_stride == 1 ? K : a_line;  // else a step of k is in another page
+  for (int k0 = 0; k0 < k; k0 += together)
+    for (int panel = 0; panel * word_panel < rows; ++panel)
+      pack_words(kernel, left, m.type, from + (panel * word_panel * m.row_stride + k0 * m.col_stride) * size,
+                 m.row_stride, m.col_stride, std::min(word_panel, rows - panel * word_panel),
+                 std::min(together, k - k0), to + panel * panel_bytes + k0 / a_line * line_panel_bytes);
+}
 template <int Rows, int K, class Element, class Kernel>
 void pack_word_tile(Kernel const& kernel, bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
                     std::int64_t row_end, WordPanels<Element, Rows, K>& to) {
-  constexpr int a_line = WordPanels<Element, Rows, K>::a_line;
   to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
   to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
-  std::int64_t const size = static_cast<std::int64_t>(size_of(m.type));
-  char const* const from = static_cast<char const*>(m.data) + m.offset(p, row, col) * size;
-  int const together = m.col_stride == 1 ? K : a_line;  // else a step of k is in another page
-  for (int k = 0; k < to.k; k += together)
-    for (int panel = 0; panel * word_panel < to.rows; ++panel)
-      pack_words(kernel, left, m.type, from + (panel * word_panel * m.row_stride + k * m.col_stride) * size,
-                 m.row_stride, m.col_stride, std::min(word_panel, to.rows - panel * word_panel),
-                 std::min(together, to.k - k), to.v[panel][k / a_line]);
+  char const* const from =
+      static_cast<char const*>(m.data) + m.offset(p, row, col) * static_cast<std::int64_t>(size_of(m.type));
+  pack_word_rows<K, Element>(kernel, left, m, from, to.rows, to.k, &to.v[0][0][0]);
 }
 
 }  // namespace tessera::detail::openmp

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <tessera/gemm/async.hpp>
+#include <tessera/gemm/packed.hpp>
 #include <tessera/gemm/splits.hpp>
 
 namespace tessera::detail {
@@ -32,12 +33,19 @@ GemmPlan describe_gemm(Exec const& exec, GemmProblem const& p, Algorithm algorit
   return plan;
 }
 
+/// A tile, and what the product takes in clocks of a core where more than one shares it.
+struct GemmPanelChoice {
+  GemmTileExtent tile;
+  double clocks = HUGE_VAL;
+};
+
 /// The tile that the cores of a CPU are done with first: of whole panels, rows and columns shared out evenly, as large
-/// as Atoms has them or smaller, so that no core waits long for the others.
+/// as Atoms has them or smaller, so that no core waits long for the others. An element of a factor takes a tile
+/// `element` clocks.
 template <class Atoms>
-GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int splits) {
+GemmPanelChoice choose_gemm_panels(GemmProblem const& p, int cores, int splits, double element) {
   auto const clocks_of = GemmPanelClocks::of<Atoms>();
-  GemmTileExtent best{Atoms::BM, Atoms::BN};
+  GemmPanelChoice best{{Atoms::BM, Atoms::BN}};
   double const depth = static_cast<double>(p.k()) / splits;
   if (cores == 1 || p.m() == 0 || p.n() == 0 || 2.0 * depth * static_cast<double>(p.c.rows * p.c.cols) < worth_a_fork)
     return best;
@@ -45,24 +53,39 @@ GemmTileExtent choose_gemm_panels(GemmProblem const& p, int cores, int splits) {
     std::int64_t const panels = (extent + panel - 1) / panel, parts = (panels + most - 1) / most;
     return static_cast<int>((panels + parts - 1) / parts) * panel;
   };
-  double least = HUGE_VAL;
   for (int most_rows = Atoms::BM / Atoms::MR; most_rows > 0; --most_rows)
     for (int most_cols = Atoms::BN / Atoms::NR; most_cols > 0; --most_cols) {
       int const rows = shared_out(p.m(), most_rows, Atoms::MR), cols = shared_out(p.n(), most_cols, Atoms::NR);
       double const share = static_cast<double>(gemm_tiles(p, rows, cols) * splits) / cores,
                    area = static_cast<double>(rows) * cols;
-      double const a_tile =
-          depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + clocks_of.packed * (rows + cols)) +
-          clocks_of.stored * area + clocks_of.tile;
+      double const a_tile = depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + element * (rows + cols)) +
+                            clocks_of.stored * area + clocks_of.tile;
       // Cores are not done at the same time: the last one half a tile after the others, which would have shared it.
       double const clocks = std::fmax(std::ceil(share), share + 0.5 * (cores - 1) / cores) * a_tile;
-      if (clocks < least) least = clocks, best = {rows, cols};
+      if (clocks < best.clocks) best = {{rows, cols}, clocks};
     }
   return best;
 }
 
-/// The plan on the cores of a CPU.
-template <class Atoms, class Epilogue, class Exec>
+/// The tile of factors that are packed before, with what that takes.
+template <class Atoms>
+GemmPanelChoice choose_packed_gemm_panels(GemmProblem const& p, int cores) {
+  auto const clocks_of = GemmPanelClocks::of<Atoms>();
+  GemmPanelChoice choice = choose_gemm_panels<Atoms>(p, cores, 1, clocks_of.streamed);
+  choice.clocks += clocks_of.start + clocks_of.packed_before * static_cast<double>((p.m() + p.n()) * p.k()) / cores;
+  return choice;
+}
+
+/// Whether tiles of more than one step go through K in short ones.
+template <class Short>
+bool takes_short_steps(GemmProblem const& p, GemmPlan const& plan, GemmTileExtent const& tile) {
+  std::int64_t const sums = std::int64_t(tile.rows) * tile.cols * std::int64_t(sizeof(typename Short::Compute));
+  return plan.concurrency > 1 && plan.splits == 1 && p.k() > plan.tile_k && sums <= Short::most_sums;
+}
+
+/// The plan on the cores of a CPU: factors are packed for every tile or, where there is a workspace for it and many
+/// tiles read them, once, by PackedBefore.
+template <class Atoms, class PackedBefore, class Epilogue, class Exec>
 GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, GemmOptions const& options, char const* reason) {
   GemmPlan plan = describe_gemm<Atoms, Epilogue>(exec, p, Algorithm::coarsened, reason);
   std::int64_t const steps = (p.k() + Atoms::BK - 1) / Atoms::BK,
@@ -70,10 +93,32 @@ GemmPlan plan_gemm_panels(Exec const& exec, GemmProblem const& p, GemmOptions co
   split_gemm(plan, p, options, steps, wanted);
   if (plan.splits < wanted && options.splits == 0 && options.algorithm == Algorithm::automatic)
     plan.reason = "the fastest rung that runs here; with options.workspace cores would share K";
-  GemmTileExtent const tile = choose_gemm_panels<Atoms>(p, plan.concurrency, plan.splits);
-  plan.tile_m = tile.rows;
-  plan.tile_n = tile.cols;
-  plan.tiles = gemm_tiles(p, tile.rows, tile.cols) * plan.splits;
+  GemmPanelChoice choice =
+      choose_gemm_panels<Atoms>(p, plan.concurrency, plan.splits, GemmPanelClocks::of<Atoms>().packed);
+  if constexpr (packs_gemm_factors<Exec, Epilogue>) {
+    std::size_t const bytes = GemmPacking<PackedBefore>::bytes(p);
+    if (plan.splits == 1 && p.batch() == 1 && bytes <= options.workspace_bytes) {
+      GemmPanelChoice const packed = choose_packed_gemm_panels<PackedBefore>(p, plan.concurrency);
+      if (packed.clocks < choice.clocks) {
+        choice = packed;
+        plan.packed_factors = true;
+        plan.workspace_bytes = bytes;
+        plan.scratch_bytes = scratch_of<PackedBefore, Exec, GemmKernel<PackedBefore, Epilogue>>();
+        plan.tile_k = PackedBefore::BK;
+      }
+    }
+  }
+  if constexpr (packs_gemm_factors<Exec, Epilogue> && !Atoms::by_words) {
+    using Compute = typename Atoms::Compute;
+    using Short = RegisterAtoms<Exec, Compute, GemmCoarsenedShort<Compute>>;
+    if (!plan.packed_factors && takes_short_steps<Short>(p, plan, choice.tile)) {
+      plan.tile_k = Short::BK;
+      plan.scratch_bytes = scratch_of<Short, Exec, GemmKernel<Short, Epilogue>>();
+    }
+  }
+  plan.tile_m = choice.tile.rows;
+  plan.tile_n = choice.tile.cols;
+  plan.tiles = gemm_tiles(p, plan.tile_m, plan.tile_n) * plan.splits;
   return plan;
 }
 
@@ -303,9 +348,12 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
       if constexpr (has_narrow_atoms<Exec, Compute>) {
         using Element = GemmNarrowElement<Compute>;
         if (multiplies_narrow<Exec, Element>(p.a.type, p.b.type))
-          return plan_gemm_panels<NarrowAtoms<Exec, Element, GemmNarrow<Element>>, Epilogue>(exec, p, options, reason);
+          return plan_gemm_panels<NarrowAtoms<Exec, Element, GemmNarrow<Element>>,
+                                  PackedAtoms<Exec, Compute, Element, GemmNarrow<Element>>, Epilogue>(exec, p, options,
+                                                                                                      reason);
       }
-      return plan_gemm_panels<Large, Epilogue>(exec, p, options, reason);
+      return plan_gemm_panels<Large, PackedAtoms<Exec, Compute, Compute, GemmCoarsenedShort<Compute>>, Epilogue>(
+          exec, p, options, reason);
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
       GemmProblem const seen = bulk_problem<Epilogue>(p);

@@ -15,6 +15,11 @@ void run_gemm_tiles(Exec const& exec, GemmProblem const& p, GemmPlan const& plan
   run_tiles<Atoms>("tessera::gemm", exec, GemmKernel<Atoms, Epilogue>(p, epilogue, 1, {}, {}, tile, plan.splits));
 }
 
+template <class Atoms, class Exec, class Epilogue>
+void run_packed_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
+  run_gemm_tiles<Atoms>(exec, pack_gemm_factors<Atoms>(exec, p), plan, epilogue);
+}
+
 /// Runs what the plan says on the portable pipeline and without one. C has elements, those of every part of K.
 template <class Exec, class Compute, class Epilogue>
 void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epilogue const& epilogue) {
@@ -26,8 +31,18 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
     case Algorithm::coarsened:
       if constexpr (has_narrow_atoms<Exec, Compute>) {
         using Element = GemmNarrowElement<Compute>;
+        if constexpr (packs_gemm_factors<Exec, Epilogue>)
+          if (plan.narrow_factors && plan.packed_factors)
+            return run_packed_gemm<PackedAtoms<Exec, Compute, Element, GemmNarrow<Element>>>(exec, p, plan, epilogue);
         if (plan.narrow_factors)
           return run_gemm_tiles<NarrowAtoms<Exec, Element, GemmNarrow<Element>>>(exec, p, plan, epilogue);
+      }
+      if constexpr (packs_gemm_factors<Exec, Epilogue>) {
+        using Short = GemmCoarsenedShort<Compute>;
+        if (plan.packed_factors)
+          return run_packed_gemm<PackedAtoms<Exec, Compute, Compute, Short>>(exec, p, plan, epilogue);
+        if (plan.tile_k == Short::BK)
+          return run_gemm_tiles<RegisterAtoms<Exec, Compute, Short>>(exec, p, plan, epilogue);
       }
       if constexpr (has_direct_products<Exec, Compute> && !own_epilogue<Epilogue>)
         if (plan.splits == 1 && multiply_directly<Exec, Compute>(exec, p)) return;
