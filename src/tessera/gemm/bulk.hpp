@@ -48,12 +48,13 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
       };
       if (plan.tile_m != tile.rows || plan.tile_n != tile.columns || plan.schedule != tile.schedule) return;
       using enum GemmBulkForm;
-      constexpr GemmBulkForm alone = tile.turned() ? turned : (tile.ping_pong() ? ping_pong : plain),
-                             shared = alone == plain && tile.max_slices > 1 ? sliced : alone;
-      if (OwnEpilogue || plan.slices > 1)  // who compiles kernels has one for both
+      constexpr GemmBulkForm base = tile.turned() ? turned : (tile.ping_pong() ? ping_pong : plain),
+                             shared = base == plain && tile.max_slices > 1 ? sliced : base,
+                             alone = OwnEpilogue ? shared : base;  // who compiles kernels has one for both
+      if (plan.slices > 1)
         run(std::integral_constant<GemmBulkForm, shared>{});
       else
-        run(std::integral_constant < GemmBulkForm, OwnEpilogue ? shared : alone > {});
+        run(std::integral_constant<GemmBulkForm, alone>{});
     }
   };
   unroll<static_cast<int>(std::size(gemm_bulk_tiles))>([&](auto index) {
