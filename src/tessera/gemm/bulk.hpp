@@ -16,7 +16,7 @@
 namespace tessera::detail {
 
 /// What keeps a product from the bulk pipeline, where there is one; nullptr: nothing.
-inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& options, bool own_epilogue) {
+inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& options) {
   if (!bulk_multiplies(p.a.type, p.b.type))
     return "the hopper pipeline multiplies fp16, bf16 and int8 with their own and e4m3 with 8-bit floating-point types";
   if (p.a.type == Scalar::fp32 && !options.allow_tf32)
@@ -26,8 +26,6 @@ inline char const* bulk_gemm_obstacle(GemmProblem const& p, GemmOptions const& o
   if (options.workspace_bytes < bulk_workspace(p))
     return "the hopper pipeline reads factors in multiples of 16 bytes, fp32 and 8-bit ones along K: others are "
            "repacked, for which options.workspace is missing or too small (gemm_workspace_size)";
-  if (!has_gemm_bulk_candidate(p, options, own_epilogue))
-    return "the hopper pipeline has no such tile, not for such a C, or so many slices of K";
   return nullptr;
 }
 

@@ -161,21 +161,19 @@ inline bool suits_cluster(GemmProblem const& p, GemmBulkTile const& tile, Cluste
          (cluster.cols == 1 || (p.n() > tile.columns * (cluster.cols - 1) && p.m() >= tile.rows));
 }
 
-/// f(cluster, slices, splits) for the candidates of a tile that the caller allows, as long as it returns true: false
-/// when it has not.
+/// f(cluster, slices, splits) for the candidates of a tile that the caller allows.
 template <class F>
-bool for_gemm_bulk_teams(GemmProblem const& p, GemmBulkTile const& tile, GemmOptions const& options, int concurrency,
+void for_gemm_bulk_teams(GemmProblem const& p, GemmBulkTile const& tile, GemmOptions const& options, int concurrency,
                          std::size_t used, F const& f) {
   std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
   auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   bool const asks_cluster = options.cluster_m != 0 || options.cluster_n != 0;
-  bool more = true;
   for (Cluster const& cluster : gemm_clusters) {
     if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
     if (!divides_tile(cluster, tile)) continue;
     if (!asks_cluster && !suits_cluster(p, tile, cluster, concurrency)) continue;
     auto const consider = [&](int slices, int splits) {
-      if (more && allows(options.slices, slices) && allows(options.splits, splits)) more = f(cluster, slices, splits);
+      if (allows(options.slices, slices) && allows(options.splits, splits)) f(cluster, slices, splits);
     };
     consider(1, 1);
     if (cluster.teams() == 1) {  // teams that share a tile have no other: unless asked for, all must run at once
@@ -190,13 +188,11 @@ bool for_gemm_bulk_teams(GemmProblem const& p, GemmBulkTile const& tile, GemmOpt
     // Not in clusters, unless asked for: 512x512x16384 of bf16 20.5 -> 22.3 us.
     if (!tile.turned() && (cluster.teams() == 1 || options.cluster_m * options.cluster_n > 1))
       for_gemm_splits(p, tile, options, steps, concurrency, used, [&](int splits) { consider(1, splits); });
-    if (!more) break;
   }
-  return more;
 }
 
-/// f(problem, traffic, tile, promoted, cluster, slices, splits) for the candidates that the caller allows, as long as
-/// it returns true. The problem is the transposed one for tiles of that.
+/// f(problem, traffic, tile, promoted, cluster, slices, splits) for the candidates that the caller allows. The problem
+/// is the transposed one for tiles of that.
 template <class F>
 void for_gemm_bulk_candidates(GemmProblem const& problem, GemmOptions const& options, int concurrency,
                               bool own_epilogue, F const& f) {
@@ -223,15 +219,13 @@ void for_gemm_bulk_candidates(GemmProblem const& problem, GemmOptions const& opt
     if (tile.turned() ? !turns : tile.columns % 32 != 0 && !by_copies && options.tile_n == 0) continue;
     GemmProblem const& p = tile.turned() ? transposed : problem;
     if (tile.rows > 128 && p.m() <= 128 && options.tile_m == 0) continue;  // a third of it or more would be idle
-    bool const more =
-        for_gemm_bulk_teams(p, tile, options, concurrency, used, [&](Cluster const& cluster, int slices, int splits) {
-          return f(p, tile.turned() ? turned_traffic : traffic, tile, promoted, cluster, slices, splits);
-        });
-    if (!more) return;
+    for_gemm_bulk_teams(p, tile, options, concurrency, used, [&](Cluster const& cluster, int slices, int splits) {
+      f(p, tile.turned() ? turned_traffic : traffic, tile, promoted, cluster, slices, splits);
+    });
   }
 }
 
-/// The fastest of the candidates.
+/// The fastest of the candidates; without rows where there is none.
 inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& options, int concurrency,
                                        bool own_epilogue) {
   GemmBulkChoice best;
@@ -242,7 +236,6 @@ inline GemmBulkChoice choose_gemm_bulk(GemmProblem const& p, GemmOptions const& 
                                  gemm_bulk_clocks(seen, traffic, tile, promoted, slices, splits, cluster, concurrency);
                              if (clocks < best.clocks)
                                best = {tile.rows, tile.columns, slices, splits, cluster, tile.schedule, clocks};
-                             return true;
                            });
   return best;
 }
@@ -287,16 +280,6 @@ inline GemmBulkChoice remembered_gemm_bulk(GemmProblem const& p, GemmOptions con
   Remembered& last = remembered[question.hash() % std::size(remembered)];
   if (last.question != question) last = {question, choose_gemm_bulk(p, options, concurrency, own_epilogue)};
   return last.choice;
-}
-
-/// Whether there is one.
-inline bool has_gemm_bulk_candidate(GemmProblem const& p, GemmOptions const& options, bool own_epilogue) {
-  bool found = false;
-  for_gemm_bulk_candidates(p, options, 1, own_epilogue, [&](auto&&...) {
-    found = true;
-    return false;
-  });
-  return found;
 }
 
 }  // namespace tessera::detail

@@ -139,7 +139,11 @@ template <class Exec, class Compute, class Epilogue>
 char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
   if (has_bulk_pipeline<Exec> && std::is_same_v<Compute, double>) return "the hopper pipeline has no fp64 products";
   if (char const* const obstacle = bulk_machine_obstacle<Exec, Epilogue>(exec)) return obstacle;
-  return bulk_gemm_obstacle(bulk_problem<Epilogue>(p), options, own_epilogue<Epilogue>);
+  GemmProblem const seen = bulk_problem<Epilogue>(p);
+  if (char const* const obstacle = bulk_gemm_obstacle(seen, options)) return obstacle;
+  if (remembered_gemm_bulk(seen, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>).rows == 0)
+    return "the hopper pipeline has no such tile, not for such a C, or so many slices of K";
+  return nullptr;
 }
 
 /// The plan on the bulk pipeline. Tiles of all types have the same bytes; which there are differs for 8-bit floats.
