@@ -343,7 +343,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
       __syncwarp();  // the columns are read
     }
   }
-  /// Of `most`, as many as there are.
+  /// Of `most`, as many as there are: never below none, or kernels are half as large again.
   __device__ __forceinline__ static int rest_of(std::int64_t rest, int most) {
     return rest > most ? most : (rest < 0 ? 0 : static_cast<int>(rest));
   }

@@ -63,16 +63,6 @@ void visit_gemm_async(GemmProblem const& p, GemmTeamTile tile, F const& f) {
   visit_gemm_async_tile<Exec, T, TensorCores, false, false, OwnEpilogue>(tile, f);
 }
 
-/// The problem with the fewer of its rows and columns as rows, which flat tiles are for.
-inline GemmProblem flat_problem(GemmProblem const& p) { return p.n() < p.m() ? p.transposed() : p; }
-inline bool has_flat_tiles(GemmPlan const& plan) { return plan.tile_m == gemm_flat_rows && plan.stages > 1; }
-/// A problem as the tiles of its plan on a GPU see it.
-template <class Epilogue>
-GemmProblem planned_problem(GemmProblem const& problem, GemmPlan const& plan) {
-  GemmProblem const p = bulk_problem<Epilogue>(problem);
-  return has_flat_tiles(plan) ? flat_problem(p) : p;
-}
-
 /// Runs what the plan says. Apart, so that the library holds instances, each in a source of its own.
 template <class Exec, class T, bool TensorCores, class Epilogue>
 void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProblem const& problem,

@@ -65,8 +65,7 @@ void visit_gemm_bulk_tile(GemmPlan const& plan, F const& f) {
 /// The warp-specialised pipeline. Apart, so that the library compiles it for the one architecture that has it.
 template <class Exec, class A, class B, class Epilogue>
 void run_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmPlan const& plan, Epilogue const& epilogue) {
-  GemmProblem p = bulk_problem<Epilogue>(problem);
-  if (plan.schedule == Schedule::turned) p = p.transposed();
+  GemmProblem p = planned_problem<Epilogue>(problem, plan);
   repack_factors(exec, p);
   auto const run = [&](auto atoms) {
     using Atoms = decltype(atoms);

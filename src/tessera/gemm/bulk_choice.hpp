@@ -82,6 +82,12 @@ struct GemmBulkTraffic {
         packs(by_packs) {}
 };
 
+/// Lines of 128 bytes that K has.
+inline std::int64_t gemm_bulk_lines(GemmProblem const& p) {
+  std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type));
+  return (p.k() + line - 1) / line;
+}
+
 /// What a team's copies of a line of K take.
 inline double gemm_bulk_copies(GemmBulkTraffic const& traffic, GemmBulkTile const& tile, Cluster const& cluster,
                                double busy) {
@@ -102,7 +108,7 @@ inline double gemm_bulk_clocks(GemmProblem const& p, GemmBulkTraffic const& traf
   double const step = (promoted ? tile.promoted_step : tile.step) *
                       GemmBulkClocks::together(tile, cluster, promoted, p.block_scaled) *
                       GemmBulkClocks::products(tile, cluster, p.a.type == Scalar::fp32);
-  std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
+  std::int64_t const steps = gemm_bulk_lines(p);
   double const tiles = static_cast<double>(p.batch() * gemm_tile_count(p.m(), tile.rows, cluster.rows)) *
                        gemm_tile_count(p.n(), tile.columns, cluster.cols) * splits;
   double const waves =
@@ -161,19 +167,21 @@ inline bool suits_cluster(GemmProblem const& p, GemmBulkTile const& tile, Cluste
          (cluster.cols == 1 || (p.n() > tile.columns * (cluster.cols - 1) && p.m() >= tile.rows));
 }
 
+/// Whether an option, 0 where the caller leaves it open, allows a number.
+constexpr bool option_allows(int asked, int offered) { return asked == 0 || asked == offered; }
+
 /// f(cluster, slices, splits) for the candidates of a tile that the caller allows.
 template <class F>
 void for_gemm_bulk_teams(GemmProblem const& p, GemmBulkTile const& tile, GemmOptions const& options, int concurrency,
                          std::size_t used, F const& f) {
-  std::int64_t const line = 128 / static_cast<int>(size_of(p.a.type)), steps = (p.k() + line - 1) / line;
-  auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
+  std::int64_t const steps = gemm_bulk_lines(p);
   bool const asks_cluster = options.cluster_m != 0 || options.cluster_n != 0;
   for (Cluster const& cluster : gemm_clusters) {
-    if (!allows(options.cluster_m, cluster.rows) || !allows(options.cluster_n, cluster.cols)) continue;
+    if (!option_allows(options.cluster_m, cluster.rows) || !option_allows(options.cluster_n, cluster.cols)) continue;
     if (!divides_tile(cluster, tile)) continue;
     if (!asks_cluster && !suits_cluster(p, tile, cluster, concurrency)) continue;
     auto const consider = [&](int slices, int splits) {
-      if (allows(options.slices, slices) && allows(options.splits, splits)) f(cluster, slices, splits);
+      if (option_allows(options.slices, slices) && option_allows(options.splits, splits)) f(cluster, slices, splits);
     };
     consider(1, 1);
     if (cluster.teams() == 1) {  // teams that share a tile have no other: unless asked for, all must run at once
@@ -209,9 +217,8 @@ void for_gemm_bulk_candidates(GemmProblem const& problem, GemmOptions const& opt
   bool const turns = packs && (!asks || options.schedule == Schedule::turned);
   GemmProblem const transposed = problem.transposed();
   GemmBulkTraffic const traffic(problem, packs && problem.n() % 8 == 0), turned_traffic(transposed, packs);
-  auto const allows = [](int asked, int offered) { return asked == 0 || asked == offered; };
   for (GemmBulkTile const& tile : gemm_bulk_tiles) {
-    if (!allows(options.tile_m, tile.rows) || !allows(options.tile_n, tile.columns)) continue;
+    if (!option_allows(options.tile_m, tile.rows) || !option_allows(options.tile_n, tile.columns)) continue;
     if (options.schedule != Schedule::automatic && options.schedule != tile.schedule) continue;
     bool const promoted = gemm_bulk_promotes(sum, tile, options.fast_accumulation);
     if (!has_gemm_bulk_tile(tile, size_of(problem.a.type), across, promoted, own_epilogue)) continue;

@@ -9,6 +9,7 @@
 #include <tessera/gemm/configs.hpp>
 #include <tessera/gemm/problem.hpp>
 #include <tessera/gemm/repack.hpp>
+#include <tessera/gemm_plan.hpp>
 
 // What the bulk pipeline multiplies, and how it gets at factors: as they lie, or repacked in the caller's workspace.
 namespace tessera::detail {
@@ -74,6 +75,17 @@ template <class Epilogue>
 GemmProblem bulk_problem(GemmProblem const& p) {
   bool const turned = !own_epilogue<Epilogue> && p.c.col_stride != 1 && p.c.row_stride == 1;
   return turned ? p.transposed() : p;
+}
+
+/// The problem with the fewer of its rows and columns as rows, which flat tiles are for.
+inline GemmProblem flat_problem(GemmProblem const& p) { return p.n() < p.m() ? p.transposed() : p; }
+inline bool has_flat_tiles(GemmPlan const& plan) { return plan.tile_m == gemm_flat_rows && plan.stages > 1; }
+/// A problem as the tiles of its plan on a GPU see it.
+template <class Epilogue>
+GemmProblem planned_problem(GemmProblem const& problem, GemmPlan const& plan) {
+  GemmProblem const p = bulk_problem<Epilogue>(problem);
+  if (plan.schedule == Schedule::turned) return p.transposed();
+  return has_flat_tiles(plan) ? flat_problem(p) : p;
 }
 
 /// Beside scales of blocks there are no registers for the largest tile, and of 192 columns none for two steps' scales.

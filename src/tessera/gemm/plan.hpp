@@ -134,31 +134,29 @@ char const* bulk_machine_obstacle([[maybe_unused]] Exec const& exec) {
   }
 }
 
-/// Why the bulk pipeline cannot run this problem; nullptr when it can.
+/// Why the bulk pipeline cannot run this problem; nullptr when it can, as `choice` then says.
 template <class Exec, class Compute, class Epilogue>
-char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options) {
+char const* bulk_gemm_obstacle(Exec const& exec, GemmProblem const& p, GemmOptions const& options,
+                               GemmBulkChoice& choice) {
   if (has_bulk_pipeline<Exec> && std::is_same_v<Compute, double>) return "the hopper pipeline has no fp64 products";
   if (char const* const obstacle = bulk_machine_obstacle<Exec, Epilogue>(exec)) return obstacle;
   GemmProblem const seen = bulk_problem<Epilogue>(p);
   if (char const* const obstacle = bulk_gemm_obstacle(seen, options)) return obstacle;
-  if (remembered_gemm_bulk(seen, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>).rows == 0)
-    return "the hopper pipeline has no such tile, not for such a C, or so many slices of K";
-  return nullptr;
+  choice = remembered_gemm_bulk(seen, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
+  return choice.rows > 0 ? nullptr : "the hopper pipeline has no such tile, not for such a C, or so many slices of K";
 }
 
 /// The plan on the bulk pipeline. Tiles of all types have the same bytes; which there are differs for 8-bit floats.
 template <class Epilogue, class Exec>
-GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
-  GemmProblem p = bulk_problem<Epilogue>(problem);
-  GemmBulkChoice const choice =
-      remembered_gemm_bulk(p, options, Machine<Exec>::concurrency(exec), own_epilogue<Epilogue>);
-  if (choice.schedule == Schedule::turned) p = p.transposed();
+GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmBulkChoice const& choice,
+                        GemmOptions const& options, char const* reason) {
   GemmPlan chosen, plan;
   chosen.tile_m = choice.rows;
   chosen.tile_n = choice.columns;
   chosen.schedule = choice.schedule;
   chosen.slices = choice.slices;
   chosen.fast_accumulation = options.fast_accumulation;
+  GemmProblem const p = planned_problem<Epilogue>(problem, chosen);
   auto const describe = [&](auto atoms) {
     plan = describe_gemm<decltype(atoms), Epilogue>(exec, p, Algorithm::hopper, reason);
   };
@@ -311,11 +309,12 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
                   std::string("tessera::gemm: algorithm ") + name(wanted) + " cannot run: " + obstacle);
   };
   if (wanted == Algorithm::automatic || wanted == Algorithm::hopper) {
-    char const* const obstacle = bulk_gemm_obstacle<Exec, Compute, Epilogue>(exec, p, options);
+    GemmBulkChoice choice;
+    char const* const obstacle = bulk_gemm_obstacle<Exec, Compute, Epilogue>(exec, p, options, choice);
     refuse(obstacle);
     if (obstacle == nullptr) {
       if constexpr (has_bulk_pipeline<Exec> && !std::is_same_v<Compute, double>)
-        return plan_gemm_bulk<Epilogue>(exec, p, options, reason);
+        return plan_gemm_bulk<Epilogue>(exec, p, choice, options, reason);
     }
     wanted = Algorithm::tensor_core;
     if (has_bulk_pipeline<Exec> || options.algorithm == Algorithm::hopper) reason = obstacle;
