@@ -14,11 +14,13 @@ namespace tessera {
 /// The ladder of matrix-product algorithms, each a step faster than the one before. All give the same result within
 /// rounding; they stay selectable because people learn and measure with them.
 enum class Algorithm : std::uint8_t {
-  automatic,    ///< the fastest that can run the problem here
-  naive,        ///< one thread an element of C, neighbouring threads along the index that is not contiguous
-  coalesced,    ///< the same, along the contiguous index
-  tiled,        ///< tiles of A and B shared through team scratch, one element of C a thread
-  coarsened,    ///< many elements of C a thread, in registers; on sm_80 fp32 by asynchronous copies; SIMD on a CPU
+  automatic,  ///< the fastest that can run the problem here
+  naive,      ///< one thread an element of C, neighbouring threads along the index that is not contiguous
+  coalesced,  ///< the same, along the contiguous index
+  tiled,      ///< tiles of A and B shared through team scratch, one element of C a thread
+  /// many elements of C a thread, in registers; on sm_80 fp32 by asynchronous copies, and fp32 and fp64 of up to eight
+  /// rows or columns straight from memory; SIMD on a CPU
+  coarsened,
   tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up): fp64, bf16, fp16, tf32
   hopper,       ///< asynchronous bulk copies and warpgroup matrix products, warp-specialised (sm_90a)
 };
@@ -74,7 +76,7 @@ struct GemmPlan {
   int cluster_n = 1;                        ///< teams, beside each other, that load tiles of op(A) together
   Schedule schedule = Schedule::automatic;  ///< hopper: how the halves of a team share tiles
   bool fast_accumulation = false;           ///< hopper: what the options permit
-  int stages = 0;                           ///< depth of the ring that feeds the mainloop
+  int stages = 0;                           ///< depth of the ring that feeds the mainloop; 0: there is none
   int team_threads = 1;
   std::size_t scratch_bytes = 0;               ///< team scratch
   std::size_t workspace_bytes = 0;             ///< for copies of operands and sums of parts of K

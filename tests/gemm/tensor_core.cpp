@@ -45,9 +45,8 @@ void check_large(GemmOptions const& options) {
 
 /// Few rows or few columns, in parts of K where that is worth it.
 template <class Exec, class T>
-void check_flat(GemmOptions const& options) {
-  for (Product p : {Product{1, 600, 333}, Product{3, 257, 31}, Product{16, 255, 100}, Product{17, 300, 64},
-                    Product{600, 1, 333}, Product{258, 5, 2000}, Product{1, 1, 4000}})
+void check_few(std::initializer_list<Product> products, GemmOptions const& options) {
+  for (Product p : products)
     for (auto [ta, tb] :
          {std::pair(false, true), std::pair(false, false), std::pair(true, true), std::pair(true, false)})
       for (bool const aligned : {true, false}) {
@@ -57,11 +56,47 @@ void check_flat(GemmOptions const& options) {
         p.batch = aligned ? 1 : 2;
         check_product<Exec, T, T>(p, options);
       }
+}
+
+template <class Exec, class T>
+void check_flat(GemmOptions const& options) {
+  check_few<Exec, T>({{9, 600, 333}, {11, 257, 31}, {16, 255, 100}, {17, 300, 64}, {600, 10, 333}, {258, 9, 2000}},
+                     options);
+  if (!has_tensor_cores<Exec>()) return;
+  ViewOf<Exec, T**> rows("A", 9, 512), b("B", 512, 30000), row_c("C", 9, 30000);
+  ViewOf<Exec, T**> a("A", 30000, 512), columns("B", 512, 9), column_c("C", 30000, 9);
+  CHECK(gemm_plan(Exec{}, 1, rows, b, 0, row_c, options).tile_m == 16);
+  CHECK(gemm_plan(Exec{}, 1, a, columns, 0, column_c, options).tile_m == 16);
+}
+
+/// One to eight rows or columns, whose products have no tiles: whole packs, others, and a batch that shares a factor.
+template <class Exec, class T>
+void check_thin() {
+  for (int const splits : {0, 5}) {
+    GemmOptions options;
+    options.splits = splits;
+    check_few<Exec, T>({{1, 600, 333},
+                        {2, 256, 32},
+                        {3, 260, 1024},
+                        {4, 3000, 70},
+                        {600, 1, 333},
+                        {258, 3, 2000},
+                        {1, 1, 4000},
+                        {1, 4096, 1},
+                        {2, 2, 2}},
+                       options);
+  }
+  Product shared{4, 512, 256};
+  shared.batch = 3, shared.one_b = true, shared.transpose_b = true;
+  check_product<Exec, T, T>(shared, {});
   if (!has_tensor_cores<Exec>()) return;
   ViewOf<Exec, T**> row("A", 1, 512), b("B", 512, 30000), row_c("C", 1, 30000);
   ViewOf<Exec, T**> a("A", 30000, 512), column("B", 512, 1), column_c("C", 30000, 1);
-  CHECK(gemm_plan(Exec{}, 1, row, b, 0, row_c, options).tile_m == 16);
-  CHECK(gemm_plan(Exec{}, 1, a, column, 0, column_c, options).tile_m == 16);
+  for (GemmPlan const& plan : {gemm_plan(Exec{}, 1, row, b, 0, row_c), gemm_plan(Exec{}, 1, a, column, 0, column_c)}) {
+    CHECK(plan.algorithm == Algorithm::coarsened);
+    CHECK(plan.tile_m == 1);
+    CHECK(plan.stages == 0);
+  }
 }
 
 constexpr GemmOptions tensor_core{.algorithm = Algorithm::tensor_core};
@@ -118,6 +153,12 @@ TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened multiply few rows or column
   check_flat<Exec, float>(coarsened);
 }
 TEST_CASE_TEMPLATE_APPLY(flat_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("fp32 and fp64 of up to eight rows or columns are multiplied without tiles", Exec, thin_id) {
+  check_thin<Exec, double>();
+  check_thin<Exec, float>();
+}
+TEST_CASE_TEMPLATE_APPLY(thin_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened store every type, with any strides", Exec, stores_id) {
   for (Product p : {Product{70, 133, 40}, Product{64, 132, 64}})

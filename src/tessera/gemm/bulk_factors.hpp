@@ -80,12 +80,14 @@ GemmProblem bulk_problem(GemmProblem const& p) {
 /// The problem with the fewer of its rows and columns as rows, which flat tiles are for.
 inline GemmProblem flat_problem(GemmProblem const& p) { return p.n() < p.m() ? p.transposed() : p; }
 inline bool has_flat_tiles(GemmPlan const& plan) { return plan.tile_m == gemm_flat_rows && plan.stages > 1; }
+/// Products without tiles, of fewer rows still.
+inline bool is_thin(GemmPlan const& plan) { return plan.algorithm == Algorithm::coarsened && plan.stages == 0; }
 /// A problem as the tiles of its plan on a GPU see it.
 template <class Epilogue>
 GemmProblem planned_problem(GemmProblem const& problem, GemmPlan const& plan) {
   GemmProblem const p = bulk_problem<Epilogue>(problem);
   if (plan.schedule == Schedule::turned) return p.transposed();
-  return has_flat_tiles(plan) ? flat_problem(p) : p;
+  return has_flat_tiles(plan) || is_thin(plan) ? flat_problem(p) : p;
 }
 
 /// Beside scales of blocks there are no registers for the largest tile, and of 192 columns none for two steps' scales.

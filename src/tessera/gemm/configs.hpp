@@ -96,6 +96,36 @@ struct GemmPanelClocks {
 template <class Compute>
 using GemmNarrowElement = std::conditional_t<std::is_same_v<Compute, std::int32_t>, std::int8_t, bf16_t>;
 
+/// Products of one, two, four or eight rows without tiles.
+struct GemmThinSizes {
+  static constexpr int threads = 256, across_at_once = 2;
+  static constexpr int most_rows = 8;
+  /// So many threads share a column along K that each has at least 16 packs, of all its columns, if more than 4 do.
+  static constexpr int packs_a_thread = 16, least_sharing = 4;
+  /// Along K: columns of C that a thread sums, packs of each on their way, and teams a multiprocessor.
+  int columns, along_unrolled, along_at_once;
+  int across_unrolled;  // packs on their way across K
+  /// What either takes longer than to read the long factor once: more rows need registers for their sums, and read A
+  /// more often.
+  double along, across;
+
+  static constexpr GemmThinSizes of(int element_bytes, int rows) {
+    bool const single = element_bytes == 4;
+    if (rows == 1) return single ? GemmThinSizes{4, 2, 3, 16, 1, 1} : GemmThinSizes{2, 4, 3, 16, 1, 1};
+    if (rows == 2) return {4, 2, 2, 16, 1, 1};
+    if (rows == 4) return {4, 2, 2, 16, 1.12, 1.02};
+    return single ? GemmThinSizes{4, 1, 2, 4, 1.3, 1.2} : GemmThinSizes{2, 2, 2, 4, 1.65, 1.55};
+  }
+  /// Whether nothing else is worth a thought. Eight rows of fp64 are multiplied faster by tensor cores where the other
+  /// factor is large.
+  constexpr bool fastest(bool is_across) const { return (is_across ? across : along) < 1.5; }
+};
+/// The same in clocks, fitted on an H200: to begin; a team, and a thread's packs on their way; bytes from memory and
+/// from the second-level cache in a clock; sums of parts of K, and a part.
+struct GemmThinClocks {
+  static constexpr double start = 2670, team = 1670, loads = 785, memory = 2700, cache = 4770, sums = 3400, part = 44;
+};
+
 /// With scales for blocks of 128 k: a step is a block or divides it.
 template <bool Host>
 struct GemmBlockScaled {

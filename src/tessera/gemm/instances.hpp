@@ -37,6 +37,11 @@ TESSERA_FOR_ASYNC_SPACE(TESSERA_GEMM_ASYNC_INT8, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_GEMM_ASYNC_TF32, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_GEMM_ASYNC_FP32, extern)
 
+#define TESSERA_GEMM_THIN(EXTERN, EXEC)                                                              \
+  EXTERN template void run_gemm_thin<EXEC, float>(EXEC const&, GemmProblem const&, GemmPlan const&); \
+  EXTERN template void run_gemm_thin<EXEC, double>(EXEC const&, GemmProblem const&, GemmPlan const&);
+TESSERA_FOR_ASYNC_SPACE(TESSERA_GEMM_THIN, extern)
+
 #define TESSERA_GEMM_BULK_INSTANCE(EXTERN, EXEC, A, B)                                                                 \
   EXTERN template void run_gemm_bulk<EXEC, A, B, epilogue::Identity>(EXEC const&, GemmProblem const&, GemmPlan const&, \
                                                                      epilogue::Identity const&);

@@ -10,6 +10,7 @@
 #include <tessera/gemm/async.hpp>
 #include <tessera/gemm/packed.hpp>
 #include <tessera/gemm/splits.hpp>
+#include <tessera/gemm/thin.hpp>
 
 namespace tessera::detail {
 
@@ -238,19 +239,28 @@ GemmPlan plan_gemm_teams(GemmTeamChoice const& choice, GemmProblem const& p, Gem
   return plan;
 }
 
-/// The plan on the pipeline of asynchronous copies: large tiles, or others where they are done first.
+/// The plan on the pipeline of asynchronous copies: large tiles, or others where they are done first, or none.
 template <class T, bool TensorCores, class Epilogue, class Exec>
 GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptions const& options, char const* reason) {
   GemmProblem const p = bulk_problem<Epilogue>(problem), flat = flat_problem(p);
   int const concurrency = Machine<Exec>::concurrency(exec);
   std::size_t const used = sizeof(T) <= 2 ? bulk_workspace(p) : 0;
   GemmTeamChoice choice;
-  choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, concurrency, used);
+  GemmThinChoice thin;
+  if constexpr (!own_epilogue<Epilogue> && has_thin_products<T>)
+    if (options.algorithm != Algorithm::tensor_core) thin = GemmThinChooser(flat, options, concurrency).choose();
+  bool const few = thin.rows > 0;  // most rows of tiles that are not flat would hang over an edge
+  if (!few)
+    choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, concurrency, used);
   if constexpr (!own_epilogue<Epilogue>) {
-    choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, concurrency, used);
+    if (!few)
+      choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, concurrency,
+                                                                      used);
     if constexpr (has_flat_tile<T, TensorCores>)
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, concurrency,
                                                                      used);
+    if constexpr (has_thin_products<T>)
+      if (thin.fastest || thin.clocks < choice.clocks) return plan_gemm_thin<T>(exec, flat, options, thin, reason);
   }
   auto const describe = [&](GemmTeamTile tile) {
     constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;

@@ -70,6 +70,8 @@ void run_gemm_pass(Exec const& exec, GemmProblem const& p, GemmPlan const& plan,
     if (plan.algorithm == Algorithm::hopper) return run_gemm_bulk<Exec, A, B>(exec, p, plan, epilogue);
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<A, B> && async_multiplies(scalar_of<A>)) {
     if (plan.algorithm == Algorithm::tensor_core) return run_gemm_async<Exec, A, true>(exec, p, plan, epilogue);
+    if constexpr (has_thin_products<A> && !own_epilogue<Epilogue>)
+      if (is_thin(plan)) return run_gemm_thin<Exec, A>(exec, p, plan);
     if constexpr (std::is_same_v<A, float>)  // the portable pipeline has one stage
       if (plan.algorithm == Algorithm::coarsened && plan.stages > 1)
         return run_gemm_async<Exec, A, false>(exec, p, plan, epilogue);
