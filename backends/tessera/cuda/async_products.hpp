@@ -127,30 +127,39 @@ struct DoubleProduct : MatrixShare<double, M, N> {
     double v[Share::cols][step / 4];
   };
 
+  /// A factor's elements as a lane reads them: of rows lane / 4, eight rows on and so forth, of k lane % 4 of each
+  /// four.
+  template <class Tile>
+  struct Elements {
+    Tile const& tile;
+    int at;
+    __device__ __forceinline__ Elements(Tile const& of, int row, int lane)
+        : tile(of),
+          at((Tile::transposed ? Tile::place(lane % 4, (row + lane / 4) / 2)
+                               : Tile::place(row + lane / 4, lane % 4 / 2)) +
+             (Tile::transposed ? lane / 4 : lane) % 2 * 8) {}
+    /// Of the rows 8 * rows8 on, and the four k from 4 * k4 on.
+    __device__ __forceinline__ double operator()(int rows8, int k4) const {
+      // Eight rows are four packs, four k are two packs or four lines.
+      int const first = Tile::transposed ? Tile::place(k4 * 4, rows8 * 4) : Tile::place(rows8 * 8, k4 * 2);
+      constexpr int bank = Tile::bank_bytes;
+      return *reinterpret_cast<double const*>(tile.v + (at ^ (first % bank)) + first / bank * bank);
+    }
+  };
   template <class Left, class Right>
   struct Loads {
-    Left const& a;
-    Right const& b;
-    int left_at, right_at;
-    __device__ __forceinline__ Loads(Left const& left, Right const& right, int row, int col, int lane)
-        : a(left),
-          b(right),
-          left_at(Left::place(row + lane / 4, lane % 4 / 2) + lane % 2 * 8),
-          right_at(Right::place(col + lane / 4, lane % 4 / 2) + lane % 2 * 8) {}
+    Elements<Left> lefts;
+    Elements<Right> rights_;
+    __device__ __forceinline__ Loads(Left const& a, Right const& b, int row, int col, int lane)
+        : lefts(a, row, lane), rights_(b, col, lane) {}
     __device__ __forceinline__ void left(int k, int i, Lefts& f) const {
 #pragma unroll
-      for (int q = 0; q < step / 2; ++q)  // four k are two packs
-        f.v[i][q] = element(a, (left_at ^ ((k * step / 4 + q / 2) * 32)) + (i * 16 + q % 2 * 8) * Left::pitch);
+      for (int q = 0; q < step / 2; ++q) f.v[i][q] = lefts(i * 2 + q % 2, k * step / 4 + q / 2);
     }
     static constexpr int rights = Share::cols;
     __device__ __forceinline__ void right(int k, int j, Rights& f) const {
 #pragma unroll
-      for (int q = 0; q < step / 4; ++q)
-        f.v[j][q] = element(b, (right_at ^ ((k * step / 4 + q) * 32)) + j * 8 * Right::pitch);
-    }
-    template <class Tile>
-    __device__ __forceinline__ static double element(Tile const& tile, int at) {
-      return *reinterpret_cast<double const*>(tile.v + at);
+      for (int q = 0; q < step / 4; ++q) f.v[j][q] = rights_(j, k * step / 4 + q);
     }
   };
 
@@ -247,8 +256,8 @@ template <class Sizes>
 struct Kind<double, Sizes> {
   template <int M, int N>
   using Product = DoubleProduct<M, N, Sizes::mma_k, Sizes::unrolled>;
-  template <int Rows, int K, bool>
-  using Tile = SwizzledTile<double, Rows, K>;
+  template <int Rows, int K, bool Across>
+  using Tile = std::conditional_t<Across, SwizzledTile<double, K, Rows, true>, SwizzledTile<double, Rows, K>>;
 };
 template <class Sizes>
 requires(!Sizes::tensor_cores) struct Kind<float, Sizes> {

@@ -21,6 +21,7 @@ struct SwizzledTile {
   static constexpr int lines = Lines, cols = Cols, pack = 16 / static_cast<int>(sizeof(Element)), packs = Cols / pack;
   static constexpr int pitch = packs * 16;  // bytes
   static constexpr bool transposed = Transposed, swizzled = true;
+  static constexpr int bank_bytes = packs >= 8 ? 128 : 64;  // within which packs are swizzled
   static_assert(is_power_of_two(packs) && packs >= 4 && Lines % 8 == 0, "lines of 64 bytes or a larger power of two");
 
   // Addresses of packs differ by exclusive or, which asks for a base that is a multiple of the pitch.
@@ -136,7 +137,7 @@ struct TileCopy {
       walk.jump = size * Places::jump(m, source.packs);
       // The compiler would compute it again for every copy. Elsewhere there are no registers for it.
       if constexpr (Whole) asm volatile("" : "+l"(walk.jump));
-      walk.step = depth * size * m.col_stride - Places::count * walk.jump;
+      walk.step = depth * size * m.col_stride - Places::count / Places::blocks * walk.jump;
       Element const* const to = Tile::transposed ? tile.at(k, r) : tile.at(r, k);
       walk.to = static_cast<int>(reinterpret_cast<char const*>(to) - reinterpret_cast<char const*>(&tile));
     }
@@ -160,15 +161,15 @@ struct TileCopy {
 #pragma unroll
       for (int j = i * jumps / Steps; j < (i + 1) * jumps / Steps; ++j) {
         int const place = part * jumps + j;
-        ptx::copy_async_if<16>(wanted && source.packs && (Whole || place * Places::packs_rows < walk.rows),
-                               to + place * Places::packs_pitch, walk.next);
+        ptx::copy_async_if<16>(wanted && source.packs && (Whole || Places::packs_row(place) < walk.rows),
+                               to + Places::packs_at(place), walk.next + Places::packs_from(place));
         if constexpr (!swizzled<Tile>) {
 #pragma unroll
           for (int l = 0; l < Tile::lines; l += Places::lines)
             ptx::copy_async_if<size>(wanted && !source.packs && (Whole || place * Places::cols < walk.rows),
                                      to + place * (Places::cols * size) + l * Tile::pitch * size, walk.next + l * size);
         }
-        walk.next += walk.jump;
+        if (Places::jumps(place)) walk.next += walk.jump;
       }
       if constexpr (Parts == 1)  // else it is left to the stream: a loop over parts would ask in every one
         if (i == Steps - 1) walk.next += walk.step;
@@ -207,8 +208,14 @@ struct TileCopy {
     using Across = AcrossPlace<Tile>;
     static constexpr int count = Tile::lines / Packs::at_once;
     static_assert(count == Tile::cols / Across::cols);
-    static constexpr int packs_pitch = Packs::at_once * Tile::pitch * size;  // bytes
-    static constexpr int packs_rows = 0;                                     // from one place to the next
+    static constexpr int blocks = 1;
+    /// Of a place, from the first: its row and where it is in the tile, and where in memory beside jumps.
+    __device__ __forceinline__ static constexpr int packs_row(int) { return 0; }
+    __device__ __forceinline__ static constexpr int packs_at(int place) {
+      return place * (Packs::at_once * Tile::pitch * size);
+    }
+    __device__ __forceinline__ static constexpr int packs_from(int) { return 0; }
+    __device__ __forceinline__ static constexpr bool jumps(int) { return true; }
     __device__ __forceinline__ static int row(int thread, bool packs) {
       return packs ? Packs::col(thread) : Across::col(thread);
     }
@@ -223,17 +230,26 @@ struct TileCopy {
   requires requires { requires Tile::swizzled; }
   struct TilePlaces<Tile> {
     using Packs = PackPlace<Tile>;
-    static constexpr int count = Tile::lines / Packs::at_once;
-    static_assert(Packs::at_once % 8 == 0, "the swizzle of a place is that of the first");
-    static constexpr int packs_pitch = Packs::at_once * Tile::pitch, packs_rows = Tile::transposed ? 0 : Packs::at_once;
+    /// Of long lines a thread has packs in several blocks, so that the swizzle of a place is that of the first.
+    static constexpr int blocks = Packs::at_once < 8 ? 8 / Packs::at_once : 1, block = Tile::packs / blocks;
+    static constexpr int lines = Packs::at_once * blocks, count = Tile::lines / lines * blocks;
+    static_assert(lines % 8 == 0 && Tile::lines % lines == 0 && (blocks == 1 || Tile::transposed));
+    __device__ __forceinline__ static constexpr int packs_row(int place) {
+      return Tile::transposed ? place % blocks * block * pack : place * lines;
+    }
+    __device__ __forceinline__ static constexpr int packs_at(int place) {
+      return place / blocks * lines * Tile::pitch + packs_from(place);
+    }
+    __device__ __forceinline__ static constexpr int packs_from(int place) { return place % blocks * block * 16; }
+    __device__ __forceinline__ static constexpr bool jumps(int place) { return place % blocks == blocks - 1; }
     __device__ __forceinline__ static int row(int thread, bool) {
-      return Tile::transposed ? Packs::col(thread) : Packs::line(thread);
+      return Tile::transposed ? thread % block * pack : thread / block;
     }
     __device__ __forceinline__ static int col(int thread, bool) {
-      return Tile::transposed ? Packs::line(thread) : Packs::col(thread);
+      return Tile::transposed ? thread / block : thread % block * pack;
     }
     __device__ __forceinline__ static std::int64_t jump(MatrixStack const& m, bool) {
-      return Packs::at_once * (Tile::transposed ? m.col_stride : m.row_stride);
+      return lines * (Tile::transposed ? m.col_stride : m.row_stride);
     }
   };
 
@@ -256,18 +272,26 @@ struct TileCopy {
   /// will do, since the barrier before a stage is used orders them too.
   template <class Tile>
   __device__ __forceinline__ void copy_edge(Part const& part, Tile& to) const {
+    using P = PackPlace<Tile>;
+    int const l = P::line(thread), c = P::col(thread), inside = part.cols - c;
+    Element const* next = part.from + l * part.line_stride + c;
+    std::int64_t const jump = P::at_once * part.line_stride;
+    if (inside <= 0 || inside >= pack) {
+#pragma unroll
+      for (int i = 0; i < Tile::lines; i += P::at_once) {
+        bool const there = inside > 0 && l + i < part.lines;
+        ptx::copy_async_inside<16>(to.at(l + i, c), there ? next : part.from, there);
+        next += jump;
+      }
+    } else {
 #pragma unroll 1
-    for (int p = thread; p < Tile::lines * Tile::packs; p += Threads) {
-      int const l = p / Tile::packs, c = p % Tile::packs * pack, inside = l < part.lines ? part.cols - c : 0;
-      Element const* const from = part.from + l * part.line_stride + c;
-      if (inside >= pack) {
-        ptx::copy_async<16>(to.at(l, c), from);
-      } else {
+      for (int i = 0; i < Tile::lines; i += P::at_once) {
         Pack<Element, pack> some{};
 #pragma unroll
-        for (int e = 0; e < pack; ++e)
-          if (e < inside) some[e] = from[e];
-        store_pack(to.at(l, c), some);
+        for (int e = 0; e < pack - 1; ++e)
+          if (e < inside && l + i < part.lines) some[e] = next[e];
+        store_pack(to.at(l + i, c), some);
+        next += jump;
       }
     }
   }

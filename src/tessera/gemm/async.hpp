@@ -44,18 +44,25 @@ inline constexpr bool has_flat_tile = std::is_same_v<T, double> || (std::is_same
 template <class Exec, class T, bool TensorCores, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
 void visit_gemm_async_tile(GemmTeamTile tile, F const& f) {
   if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>)
-    if (tile == GemmTeamTile::flat) return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::flat>>{});
+    if (tile == GemmTeamTile::flat)
+      return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::flat, false, RightAcross>>{});
   if constexpr (!OwnEpilogue)
     if (tile == GemmTeamTile::small)
       return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::small, LeftAcross, RightAcross>>{});
   f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::large, LeftAcross, RightAcross>>{});
 }
 
+/// Whether tiles of a factor lie in scratch as in memory, across K. Of fp32 they do so anyway.
+inline bool async_lies_across(MatrixStack const& m) {
+  if (size_of(m.type) == 2) return bulk_access(m).across;
+  return !bulk_copyable(m) && bulk_copyable(m.transposed());
+}
+
 /// The same with the layouts of a problem's factors.
 template <class Exec, class T, bool TensorCores, bool OwnEpilogue, class F>
 void visit_gemm_async(GemmProblem const& p, GemmTeamTile tile, F const& f) {
-  if constexpr (sizeof(T) == 2) {
-    bool const left = bulk_access(p.a).across, right = bulk_access(p.b).across;
+  if constexpr (sizeof(T) == 2 || std::is_same_v<T, double>) {
+    bool const left = async_lies_across(p.a), right = async_lies_across(p.b);
     if (left && right) return visit_gemm_async_tile<Exec, T, TensorCores, true, true, OwnEpilogue>(tile, f);
     if (left) return visit_gemm_async_tile<Exec, T, TensorCores, true, false, OwnEpilogue>(tile, f);
     if (right) return visit_gemm_async_tile<Exec, T, TensorCores, false, true, OwnEpilogue>(tile, f);

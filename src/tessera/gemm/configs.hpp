@@ -165,7 +165,7 @@ struct GemmCoarsenedSmall {
 struct AsyncSizes {
   static constexpr int depth = 3, teams_at_once = 2, warp_rows = 2, warp_cols = 2;
   static constexpr bool tensor_cores = true;
-  static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: 16-bit types only
+  static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: of 16 and 64 bits
 };
 /// Small where the large tiles would leave most of the machine idle, flat where C has few rows.
 enum class GemmTeamTile : std::uint8_t { large, small, flat };
@@ -186,20 +186,23 @@ struct GemmAsync<Element, true, GemmTeamTile::small, LeftAcross, RightAcross> : 
 };
 /// 64 x 32 elements of fp64 a warp are 128 registers a thread. Of products with 8 k, two sets of fragments fit beside
 /// them. 32 k a step of which 16 are unrolled halve the barriers and are slower.
-template <>
-struct GemmAsync<double, true, GemmTeamTile::large> : AsyncSizes {
+template <bool LeftAcross, bool RightAcross>
+struct GemmAsync<double, true, GemmTeamTile::large, LeftAcross, RightAcross> : AsyncSizes {
+  static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr int BM = 128, BN = 64, BK = 16, mma_k = 8, unrolled = 2;
   static constexpr GemmTeamClocks clocks{1170, 1040};
 };
-template <>
-struct GemmAsync<double, true, GemmTeamTile::small> : AsyncSizes {
+template <bool LeftAcross, bool RightAcross>
+struct GemmAsync<double, true, GemmTeamTile::small, LeftAcross, RightAcross> : AsyncSizes {
+  static constexpr bool left_across = LeftAcross, right_across = RightAcross;
   static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8, unrolled = 2;
   static constexpr GemmTeamClocks clocks{604, 530};
 };
 /// Of few rows what counts is that the other factor is read once, and fast: 16 rows are as many as the tensor cores
 /// multiply at a time.
-template <>
-struct GemmAsync<double, true, GemmTeamTile::flat> : AsyncSizes {
+template <bool RightAcross>
+struct GemmAsync<double, true, GemmTeamTile::flat, false, RightAcross> : AsyncSizes {
+  static constexpr bool right_across = RightAcross;
   static constexpr int BM = gemm_flat_rows, BN = 128, BK = 16, depth = 4, teams_at_once = 3, warp_rows = 1,
                        warp_cols = 4;
   static constexpr int mma_k = 8, unrolled = 2;
