@@ -36,7 +36,7 @@ char const* async_gemm_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unuse
   }
 }
 
-/// Whether there are flat tiles: of fp64 and of fp32 as it is.
+/// Whether there are flat tiles, and the least: of fp64 and of fp32 as it is.
 template <class T, bool TensorCores>
 inline constexpr bool has_flat_tile = std::is_same_v<T, double> || (std::is_same_v<T, float> && !TensorCores);
 
@@ -46,6 +46,9 @@ void visit_gemm_async_tile(GemmTeamTile tile, F const& f) {
   if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>)
     if (tile == GemmTeamTile::flat)
       return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::flat, false, RightAcross>>{});
+  if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>)
+    if (tile == GemmTeamTile::least)
+      return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::least, LeftAcross, RightAcross>>{});
   if constexpr (!OwnEpilogue)
     if (tile == GemmTeamTile::small)
       return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::small, LeftAcross, RightAcross>>{});
@@ -77,6 +80,7 @@ void run_gemm_async([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProb
   if constexpr (has_async_pipeline<Exec>) {
     GemmTeamTile tile =
         plan.tile_m < GemmAsync<T, TensorCores, GemmTeamTile::large>::BM ? GemmTeamTile::small : GemmTeamTile::large;
+    if (plan.tile_m == gemm_least_rows) tile = GemmTeamTile::least;
     if (has_flat_tiles(plan)) tile = GemmTeamTile::flat;
     GemmProblem p = planned_problem<Epilogue>(problem, plan);
     if constexpr (sizeof(T) <= 2) repack_factors(exec, p);

@@ -167,9 +167,9 @@ struct AsyncSizes {
   static constexpr bool tensor_cores = true;
   static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: of 16 and 64 bits
 };
-/// Small where the large tiles would leave most of the machine idle, flat where C has few rows.
-enum class GemmTeamTile : std::uint8_t { large, small, flat };
-inline constexpr int gemm_flat_rows = 16;
+/// Small, or least, where larger tiles would leave most of the machine idle, flat where C has few rows.
+enum class GemmTeamTile : std::uint8_t { large, small, least, flat };
+inline constexpr int gemm_flat_rows = 16, gemm_least_rows = 32;
 /// 16 bits, and fp32 rounded to tf32. A warp has 64 x 64 elements, 128 registers a thread, and each matrix load of 512
 /// bytes serves eight products. 128 bytes of K a step: with 64 a barrier comes too often.
 template <class Element, bool TensorCores, GemmTeamTile, bool LeftAcross = false, bool RightAcross = false>
@@ -198,6 +198,14 @@ struct GemmAsync<double, true, GemmTeamTile::small, LeftAcross, RightAcross> : A
   static constexpr int BM = 64, BN = 64, BK = 16, depth = 4, mma_k = 8, unrolled = 2;
   static constexpr GemmTeamClocks clocks{604, 530};
 };
+/// For C of few elements, and to share out evenly what larger tiles do not. More k in a step, since its products are
+/// few.
+template <bool LeftAcross, bool RightAcross>
+struct GemmAsync<double, true, GemmTeamTile::least, LeftAcross, RightAcross> : AsyncSizes {
+  static constexpr bool left_across = LeftAcross, right_across = RightAcross;
+  static constexpr int BM = gemm_least_rows, BN = 64, BK = 32, teams_at_once = 3, mma_k = 8, unrolled = 4;
+  static constexpr GemmTeamClocks clocks{752, 560};
+};
 /// Of few rows what counts is that the other factor is read once, and fast: 16 rows are as many as the tensor cores
 /// multiply at a time.
 template <bool RightAcross>
@@ -222,6 +230,12 @@ struct GemmAsync<float, false, GemmTeamTile::small> : AsyncSizes {
   static constexpr int BM = 64, BN = 64, BK = 32, teams_at_once = 4, unrolled = 8;
   static constexpr bool tensor_cores = false;
   static constexpr GemmTeamClocks clocks{1885, 1650};
+};
+template <>
+struct GemmAsync<float, false, GemmTeamTile::least> : AsyncSizes {
+  static constexpr int BM = gemm_least_rows, BN = 64, BK = 32, depth = 4, teams_at_once = 4, unrolled = 16;
+  static constexpr bool tensor_cores = false;
+  static constexpr GemmTeamClocks clocks{1150, 1030};
 };
 
 template <>

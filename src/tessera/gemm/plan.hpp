@@ -256,9 +256,13 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptio
     if (!few)
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, concurrency,
                                                                       used);
-    if constexpr (has_flat_tile<T, TensorCores>)
+    if constexpr (has_flat_tile<T, TensorCores>) {
+      if (!few)
+        choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::least>>(GemmTeamTile::least, p, options, concurrency,
+                                                                        used);
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, concurrency,
                                                                      used);
+    }
     if constexpr (has_thin_products<T>)
       if (thin.fastest || thin.clocks < choice.clocks) return plan_gemm_thin<T>(exec, flat, options, thin, reason);
   }
