@@ -154,6 +154,21 @@ TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened multiply few rows or column
 }
 TEST_CASE_TEMPLATE_APPLY(flat_id, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("fp32 and fp64 with a small C are multiplied in the least tiles", Exec, least_id) {
+  for (GemmOptions const& options : {coarsened, tensor_core}) {
+    bool const single = options.algorithm == Algorithm::coarsened;
+    std::initializer_list<Product> const products{
+        {32, 64, 32}, {64, 128, 96}, {45, 90, 61}, {100, 100, 7}, {33, 200, 130}};
+    single ? check_few<Exec, float>(products, options) : check_few<Exec, double>(products, options);
+  }
+  if (!has_tensor_cores<Exec>()) return;
+  ViewOf<Exec, double**> a("A", 256, 256), b("B", 256, 256), c("C", 256, 256);
+  CHECK(gemm_plan(Exec{}, 1, a, b, 0, c).tile_m == 32);
+  ViewOf<Exec, float**> af("A", 128, 128), bf("B", 128, 128), cf("C", 128, 128);
+  CHECK(gemm_plan(Exec{}, 1, af, bf, 0, cf).tile_m == 32);
+}
+TEST_CASE_TEMPLATE_APPLY(least_id, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("fp32 and fp64 of up to eight rows or columns are multiplied without tiles", Exec, thin_id) {
   check_thin<Exec, double>();
   check_thin<Exec, float>();
