@@ -169,7 +169,7 @@ function(tessera_add_micro_kernels)
     # Newer instructions, which older compilers do not know.
     set(options_avx512_vnni "${avx512};-mavx512bw;-mavx512vnni")
     set(options_avx512_bf16 "${avx512};-mavx512bw;-mavx512bf16")
-    set(options_amx "${avx512};-mavx512bw;-mamx-tile;-mamx-bf16;-mamx-int8")
+    set(options_amx "${avx512};-mavx512bw;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
     check_cxx_compiler_flag("-mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8" TESSERA_KNOWS_WORD_INSTRUCTIONS)
     if(TESSERA_KNOWS_WORD_INSTRUCTIONS)
       foreach(isa avx512_vnni avx512_bf16 amx)

@@ -4,6 +4,8 @@
 #define TESSERA_HOST_TEAM_HPP
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -70,15 +72,56 @@ class HostKernel {
   void (*run_)(void const*, HostTeam const&);
 };
 
-/// Calls it for each team of an execution space with these members.
+/// The teams of a launch, of which each core has a run of neighbours, and takes of the others' what is left when its
+/// own is done. A core begins when it comes: with Kokkos' dynamic schedule all wait until the last one has.
+class HostSchedule {
+ public:
+  HostSchedule(int teams, int cores)
+      : runs_(std::clamp(std::min(teams, cores), 1, most_runs)),
+        cores_(std::clamp(teams, 1, cores)),
+        together_(std::clamp(teams / cores / handed_out, 1, most_together)) {
+    for (int r = 0; r < runs_; ++r) {
+      run_[r].next.store(first_of(teams, r), std::memory_order_relaxed);
+      run_[r].end = first_of(teams, r + 1);
+    }
+  }
+  int cores() const { return cores_; }
+
+  /// f(team) for all that this core comes to have.
+  template <class F>
+  void work(int core, F const& f) {
+    int const own = static_cast<int>(std::int64_t(core) * runs_ / cores_);
+    for (int i = 0; i < runs_; ++i) {
+      Run& run = run_[(own + i) % runs_];
+      while (run.next.load(std::memory_order_relaxed) < run.end) {
+        std::int64_t const first = run.next.fetch_add(together_, std::memory_order_relaxed);
+        for (std::int64_t t = first; t < std::min(first + together_, run.end); ++t) f(static_cast<int>(t));
+      }
+    }
+  }
+
+ private:
+  static constexpr int most_runs = 64, handed_out = 40, most_together = 128;
+  struct alignas(64) Run {
+    std::atomic<std::int64_t> next;  // beyond the end where several found the last
+    std::int64_t end;
+  };
+  std::int64_t first_of(int teams, int run) const { return std::int64_t(teams) * run / runs_; }
+
+  int runs_, cores_, together_;
+  Run run_[most_runs];
+};
+
+/// What a core of an execution space with these members does of a launch: a team of Kokkos' is a core.
 template <class Member>
 struct HostTeamCall {
   HostKernel kernel;
+  HostSchedule* schedule;
   std::size_t scratch_bytes;
 
   void operator()(Member const& member) const {
     void* const scratch = scratch_bytes > 0 ? member.team_shmem().get_shmem(scratch_bytes) : nullptr;
-    kernel(HostTeam(member.league_rank(), static_cast<char*>(scratch)));
+    schedule->work(member.league_rank(), [&](int team) { kernel(HostTeam(team, static_cast<char*>(scratch))); });
   }
 };
 

@@ -65,14 +65,21 @@ struct Machine {
 
   template <int Threads, int, class Functor>
   static void launch(char const* label, Exec const& exec, int league, std::size_t scratch, Functor const& functor) {
-    using Schedule = Kokkos::Schedule<Kokkos::Dynamic>;
-    Kokkos::TeamPolicy<Exec, Schedule> policy(exec, league, threads(Threads) / lanes, lanes);
+    if constexpr (shares_host_kernels<Exec> && std::is_invocable_v<Functor const&, HostTeam const&>) {
+      HostSchedule schedule(league, concurrency(exec));
+      Kokkos::parallel_for(label, policy<Kokkos::Static>(exec, schedule.cores(), 1, scratch),
+                           HostTeamCall<TeamMember<Exec>>{HostKernel(functor), &schedule, scratch});
+    } else {
+      Kokkos::parallel_for(label, policy<Kokkos::Dynamic>(exec, league, threads(Threads) / lanes, scratch), functor);
+    }
+  }
+
+ private:
+  template <class Schedule>
+  static auto policy(Exec const& exec, int league, int team, std::size_t scratch) {
+    Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Schedule>> policy(exec, league, team, lanes);
     if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch)));
-    auto const light = Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
-    if constexpr (shares_host_kernels<Exec> && std::is_invocable_v<Functor const&, HostTeam const&>)
-      Kokkos::parallel_for(label, light, HostTeamCall<TeamMember<Exec>>{HostKernel(functor), scratch});
-    else
-      Kokkos::parallel_for(label, light, functor);
+    return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
   }
 };
 

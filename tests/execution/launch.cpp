@@ -64,6 +64,22 @@ TEST_CASE_TEMPLATE_DEFINE("asking for more scratch than there is names both figu
 }
 TEST_CASE_TEMPLATE_APPLY(too_much_id, Spaces);
 
+TEST_CASE("the teams of a launch on a CPU are handed out once, whoever comes") {
+  for (int const teams : {1, 2, 5, 16, 17, 1000, 20000})
+    for (int const cores : {1, 2, 3, 16, 70, 200}) {
+      CAPTURE(teams);
+      CAPTURE(cores);
+      detail::HostSchedule all(teams, cores), one(teams, cores);
+      CHECK(all.cores() <= std::min(teams, cores));
+      std::vector<int> by_all(teams), by_one(teams);
+      for (int core = 0; core < all.cores(); ++core) all.work(core, [&](int team) { ++by_all.at(team); });
+      one.work(one.cores() - 1, [&](int team) { ++by_one.at(team); });
+      one.work(0, [](int) { CHECK(false); });
+      CHECK(by_all == std::vector<int>(teams, 1));
+      CHECK(by_one == by_all);
+    }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("every index is visited once", Exec, index_id) {
   for (int n : {0, 1, 31, 1000, 65537}) {
     ViewOf<Exec, int*> seen("seen", n);

@@ -5,6 +5,7 @@
 // steps of 1 KB of it. CTest runs these cases at every instruction set that has micro-kernels.
 #include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include "product.hpp"
 
@@ -38,6 +39,52 @@ void check_layouts() {
       p.c_by_columns = ta && tb && on_host<Exec>;
       check_product<Exec, T, TC>(p, options<Exec, T>());
     }
+}
+
+/// A that a micro-kernel may read where it lies: whole lines along K, between others, in rows of halves of panels. Also
+/// of more steps of K than one, with an end that it may not read so, and where it must add to C.
+template <class Exec, class T, class TC>
+void check_in_place() {
+  for (Product p : {Product{16, 31, 64}, {48, 45, 128}, {272, 33, 64}, {80, 290, 1088}, {96, 64, 1030}, {64, 17, 2048}})
+    for (bool const turned : {false, true}) {
+      p.transpose_b = turned;
+      p.pad = p.begin = 64;
+      check_product<Exec, T, TC>(p, options<Exec, T>());
+      p.alpha = 1.5, p.beta = 1;
+      check_product<Exec, T, TC>(p, options<Exec, T>());
+    }
+}
+
+/// The sums of two numbers, of all kinds but for subnormal ones, rounded on their way to C.
+template <class Exec>
+void check_rounded_sums() {
+  constexpr int m = 32, n = 4111, k = 32;
+  std::mt19937 draw(1);
+  auto const number = [&] {
+    auto const bits = static_cast<std::uint16_t>(draw());
+    return bf16_t::from_bits((bits & 0x7f80) == 0 ? bits & 0x8000 : bits);
+  };
+  std::vector<bf16_t> ones(m * k), pairs(k * n);
+  for (int i = 0; i < m; ++i) ones[i * k] = ones[i * k + 1] = bf16_t(1.f);
+  for (int j = 0; j < n; ++j) {
+    pairs[j] = number();
+    // Near the first, so that they often share bits.
+    pairs[n + j] =
+        j % 3 == 0 ? number() : bf16_t::from_bits(pairs[j].bits() ^ static_cast<std::uint16_t>(draw() % 512));
+    if ((pairs[n + j].bits() & 0x7f80) == 0) pairs[n + j] = bf16_t(0.f);
+  }
+  ViewOf<Exec, bf16_t**> a("A", m, k), b("B", k, n), c("C", m, n);
+  fill(a, ones), fill(b, pairs);
+  gemm(Exec{}, 1, a, b, 0, c, {.algorithm = Algorithm::coarsened});
+  auto const got = values(c);
+  int wrong = 0;
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      float const sum = float(pairs[j]) + float(pairs[n + j]);
+      if (std::isnan(sum) || std::isinf(sum) || std::isnormal(sum))
+        wrong += got[i * n + j].bits() != bf16_t(sum).bits();
+    }
+  CHECK(wrong == 0);
 }
 
 /// A and B with strides of which none is 1, of different types.
@@ -118,6 +165,17 @@ TEST_CASE_TEMPLATE_DEFINE("narrow factors: bf16 in every layout, from any addres
 }
 TEST_CASE_TEMPLATE_APPLY(bf16_layouts_id, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("narrow factors: read where they lie", Exec, in_place_id) {
+  check_in_place<Exec, bf16_t, bf16_t>();
+  check_in_place<Exec, bf16_t, float>();
+}
+TEST_CASE_TEMPLATE_APPLY(in_place_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("narrow factors: sums are rounded as the storage type is", Exec, rounded_sums_id) {
+  if (on_host<Exec>) check_rounded_sums<Exec>();
+}
+TEST_CASE_TEMPLATE_APPLY(rounded_sums_id, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("narrow factors: fp16 and 8-bit floats in every layout", Exec, other_layouts_id) {
   check_layouts<Exec, fp16_t, float>();
   check_layouts<Exec, e4m3_t, bf16_t>();
@@ -146,8 +204,8 @@ TEST_CASE_TEMPLATE_DEFINE("narrow factors: widened and rounded as the storage ty
 TEST_CASE_TEMPLATE_APPLY(conversions_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow factors: integers are exact, over several steps of K too", Exec, integers_id) {
-  for (auto [m, n, k] :
-       {std::tuple(1, 1, 1), std::tuple(33, 31, 65), std::tuple(70, 40, 1100), std::tuple(17, 290, 2100)})
+  for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(33, 31, 65), std::tuple(70, 40, 1100),
+                         std::tuple(17, 290, 2100), std::tuple(48, 70, 1088), std::tuple(272, 40, 128)})
     for (bool columns : {false, true}) {
       CAPTURE(k);
       ViewOf<Exec, std::int8_t**> a("A", columns ? k : m, columns ? m : k), b("B", columns ? n : k, columns ? k : n);

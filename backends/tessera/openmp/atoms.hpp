@@ -145,6 +145,10 @@ struct Atoms : Sizes {
     return instruction_set<std::conditional_t<by_words, WordKernelOf<Element>, Compute>>();
   }
   static double step_clocks() requires by_words { return words_kernel().step_clocks; }
+  /// Whether tiles of a left factor are not packed, but for those at its ends.
+  static bool reads_in_place(MatrixStack const& m) requires(by_words && !PackedBefore) {
+    return reads_words_in_place<Element>(words_kernel(), m);
+  }
   static auto const& words_kernel() {
     static auto const* const kernel = word_kernel<WordKernelOf<Element>>();
     return *kernel;
@@ -278,16 +282,22 @@ struct Atoms : Sizes {
     void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc, bool add) const {
       product(a, b, acc, add);
     }
-    /// Whether products lie in memory as micro-kernels leave them.
-    static bool multiplies_into(Target const& m) {
-      static bool const can = !by_words && strided_kernel<Compute>() != nullptr;
-      return can && m.type == scalar_of<Compute> && m.col_stride == 1;
+    /// Whether products are written from micro-kernels: as these leave them, or rounded a few rows at a time.
+    static bool multiplies_into(Target const& m, bool add) {
+      if constexpr (by_words) {
+        return words_kernel().reads_rows && m.col_stride == 1 && !add;
+      } else {
+        static bool const can = strided_kernel<Compute>() != nullptr;
+        return can && m.type == scalar_of<Compute> && m.col_stride == 1;
+      }
     }
     /// Without an accumulator: C = a bᵀ, or C += it.
     template <int M, int N, int K>
     void multiply_into(Left<M, K> const& a, Right<N, K> const& b, Target const& m, Plane p, std::int64_t row0,
                        std::int64_t col0, bool add) const {
-      if constexpr (!by_words)
+      if constexpr (by_words)
+        word_product_into<M, N>(a, b, m, p, row0, col0);
+      else
         product_into(a, b, static_cast<Compute*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0), m.row_stride,
                      add);
     }
@@ -533,18 +543,57 @@ struct Atoms : Sizes {
         strided(p);
       }
     }
+    /// A few panels of rows after the others, whose sums are rounded while the first-level cache has them: rows of
+    /// them, a line of the cache longer than C's, since those that lie a power of two apart drive each other out of it.
+    template <int M, int N, class A, class B>
+    void word_product_into(A const& a, B const& b, Target const& m, Plane p, std::int64_t row0,
+                           std::int64_t col0) const {
+      constexpr int line = line_bytes / static_cast<int>(sizeof(Compute)), together = (32 << 10) / sizeof(Compute);
+      static_assert(M >= 2 * MR && M * N >= together, "there is no room where the accumulator would be");
+      auto* const sums = reinterpret_cast<Compute*>(this->scratch);
+      int const pitch = panels(b.rows, NR) * NR + line, rows_together = std::max(together / pitch / MR, 1) * MR;
+      auto const size = static_cast<std::int64_t>(size_of(m.type));
+      char* const to = static_cast<char*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0) * size;
+      auto const& kernel = words_kernel();
+      bool const rounds = m.type == Scalar::bf16 && kernel.round_rows != nullptr;
+      for (int i = 0; i < a.rows; i += rows_together) {
+        WordProduct<Compute> w = word_product(a, b, i / MR, sums, NR, false);
+        w.rows = std::min(rows_together, a.rows - i);
+        w.c_row = pitch;
+        kernel.multiply(w);
+        char* const rows_at = to + i * m.row_stride * size;
+        if (rounds)
+          kernel.round_rows(sums, pitch, w.rows, b.rows, rows_at, m.row_stride * size);
+        else
+          store_panel(m.type, sums, pitch, w.rows, b.rows, rows_at, m.row_stride, 1);
+      }
+    }
+    /// The panels of a from `first` on times those of b.
+    template <class A, class B>
+    static WordProduct<Compute> word_product(A const& a, B const& b, int first, Compute* c, std::int64_t c_panel,
+                                             bool add) {
+      int const lines = (std::min(a.k, b.k) + a_line - 1) / a_line;
+      WordProduct<Compute> w{a.v + first, b.v, sizeof(a.v[0]), sizeof(b.v[0]), c, c_panel, a.rows - first * MR, b.rows,
+                             lines,       add};
+      if constexpr (!PackedBefore)
+        if (a.matrix != nullptr) {
+          w.a_row = a.row_bytes;
+          w.a_panel = MR * a.row_bytes;
+          w.a = a.matrix + first * w.a_panel;
+        }
+      return w;
+    }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
       acc.rows = a.rows;
       acc.cols = b.rows;
-      int const k = std::min(a.k, b.k);
       if constexpr (by_words) {
         constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
-        words_kernel().multiply({a.v, b.v, sizeof(a.v[0]), sizeof(b.v[0]), &acc.v[0][0][0], sums_a_panel, a.rows,
-                                 b.rows, (k + a_line - 1) / a_line, add});
+        words_kernel().multiply(word_product(a, b, 0, &acc.v[0][0][0], sums_a_panel, add));
       } else {
         static MicroKernel<Compute> const micro = micro_kernel<Compute>();
         static StridedKernel<Compute> const strided = strided_kernel<Compute>();
+        int const k = std::min(a.k, b.k);
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
         for (int j = 0; j * NR < b.rows; ++j)
           for (int i = 0; i * MR < a.rows; ++i) {

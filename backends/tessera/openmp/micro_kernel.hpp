@@ -78,6 +78,9 @@ struct WordProduct {
   std::int64_t c_panel;           // elements from one panel of columns to the next
   int rows, cols, lines;          // that hold something
   bool add;
+  // Of kernels that read rows: bytes from a row to the next of a left factor that lies anywhere, of whole lines and
+  // whole halves of panels, 0 where it is packed; and elements of c from a row to the next.
+  std::int64_t a_row = 0, c_row = word_panel;
 };
 
 /// k sums of word_panel columns side by side become a panel of a right factor, whose rows those columns are.
@@ -106,6 +109,10 @@ struct WordKernel {
   void (*multiply)(WordProduct<Sum> const&);
   double step_clocks;                    // of a step of k of a panel times a panel, for those who choose tiles
   WordWeights const* weights = nullptr;  // nullptr: this kernel has no such
+  bool reads_rows = false;               // it takes a_row and c_row
+  /// Then: n sums of each of `rows` rows, `pitch` elements apart, become bf16. What lies behind them is read up to the
+  /// end of a panel.
+  void (*round_rows)(Sum const* from, std::int64_t pitch, int rows, int n, void* to, std::int64_t row_bytes) = nullptr;
 };
 using Bf16Kernel = WordKernel<std::uint16_t, float>;
 using Int8Kernel = WordKernel<std::int8_t, std::int32_t>;

@@ -36,6 +36,9 @@ struct WordPanels {
   static_assert(K % a_line == 0);
   alignas(64) char v[panels(Rows, word_panel)][K / a_line][line_panel_bytes];
   int rows, k;
+  // Where the micro-kernel reads the matrix itself: row 0, and bytes from one to the next. nullptr: it does not.
+  char const* matrix;
+  std::int64_t row_bytes;
 };
 
 /// Such panels of a tile where a whole matrix was packed before: those of all of its rows, a step of K after the other.
@@ -202,6 +205,19 @@ void pack_word_rows(Kernel const& kernel, bool left, MatrixStack const& m, char 
                  m.row_stride, m.col_stride, std::min(word_panel, rows - panel * word_panel),
                  std::min(together, k - k0), to + panel * panel_bytes + k0 / a_line * line_panel_bytes);
 }
+template <class Element>
+inline constexpr Scalar word_scalar = std::is_same_v<Element, std::int8_t> ? Scalar::int8 : Scalar::bf16;
+inline bool begins_line(char const* at) { return reinterpret_cast<std::uintptr_t>(at) % line_bytes == 0; }
+/// Whether the micro-kernel reads tiles of a left factor where they lie: its rows are whole lines of the cache, so few
+/// of a panel at the same place of a page that a second-level cache keeps all that a tile has.
+template <class Element, class Kernel>
+bool reads_words_in_place(Kernel const& kernel, MatrixStack const& m) {
+  constexpr std::uint64_t page = 4096, lines_at_a_place = 16;
+  auto const bytes = static_cast<std::uint64_t>(m.row_stride * std::int64_t(sizeof(Element)));
+  std::uint64_t const step = std::min(bytes & (~bytes + 1), page);  // the power of 2 in it
+  return kernel.reads_rows && m.type == word_scalar<Element> && m.col_stride == 1 && step >= line_bytes &&
+         word_panel * step <= page * lines_at_a_place && begins_line(static_cast<char const*>(m.data));
+}
 template <int Rows, int K, class Element, class Kernel>
 void pack_word_tile(Kernel const& kernel, bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
                     std::int64_t row_end, WordPanels<Element, Rows, K>& to) {
@@ -209,6 +225,10 @@ void pack_word_tile(Kernel const& kernel, bool left, MatrixStack const& m, Plane
   to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
   char const* const from =
       static_cast<char const*>(m.data) + m.offset(p, row, col) * static_cast<std::int64_t>(size_of(m.type));
+  bool const whole = to.rows % (word_panel / 2) == 0 && to.k % to.a_line == 0 && begins_line(from);
+  to.matrix = left && whole && reads_words_in_place<Element>(kernel, m) ? from : nullptr;
+  to.row_bytes = m.row_stride * std::int64_t(sizeof(Element));
+  if (to.matrix != nullptr) return;
   pack_word_rows<K, Element>(kernel, left, m, from, to.rows, to.k, &to.v[0][0][0]);
 }
 

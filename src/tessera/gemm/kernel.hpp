@@ -426,7 +426,7 @@ struct GemmKernel : GemmTile<Atoms> {
   template <class Math, class In>
   KOKKOS_FORCEINLINE_FUNCTION void body(Math& math, Tile const& t, In& in) const {
     if constexpr (sizes_tiles<Atoms> && !scaled)
-      if (t.steps == 1 && finish.adds_or_overwrites() && math.multiplies_into(c)) {
+      if (t.steps == 1 && finish.adds_or_overwrites() && math.multiplies_into(c, finish.beta != Compute(0))) {
         auto const& s = in.acquire();
         math.multiply_into(s.a, s.b, c, t.plane, t.row, t.col, finish.beta != Compute(0));
         return in.release();

@@ -42,11 +42,14 @@ struct GemmPanelChoice {
 
 /// The tile that the cores of a CPU are done with first: of whole panels, rows and columns shared out evenly, as large
 /// as Atoms has them or smaller, so that no core waits long for the others. An element of a factor takes a tile
-/// `element` clocks.
+/// `element` clocks, of a left one that is not packed less.
 template <class Atoms>
 GemmPanelChoice choose_gemm_panels(GemmProblem const& p, int cores, int splits, double element) {
   auto const clocks_of = GemmPanelClocks::of<Atoms>();
   GemmPanelChoice best{{Atoms::BM, Atoms::BN}};
+  double of_left = element;
+  if constexpr (requires { Atoms::reads_in_place(p.a); })
+    if (Atoms::reads_in_place(p.a)) of_left = clocks_of.streamed;
   double const depth = static_cast<double>(p.k()) / splits;
   if (cores == 1 || p.m() == 0 || p.n() == 0 || 2.0 * depth * static_cast<double>(p.c.rows * p.c.cols) < worth_a_fork)
     return best;
@@ -59,8 +62,9 @@ GemmPanelChoice choose_gemm_panels(GemmProblem const& p, int cores, int splits, 
       int const rows = shared_out(p.m(), most_rows, Atoms::MR), cols = shared_out(p.n(), most_cols, Atoms::NR);
       double const share = static_cast<double>(gemm_tiles(p, rows, cols) * splits) / cores,
                    area = static_cast<double>(rows) * cols;
-      double const a_tile = depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + element * (rows + cols)) +
-                            clocks_of.stored * area + clocks_of.tile;
+      double const a_tile =
+          depth * (clocks_of.step * area / (Atoms::MR * Atoms::NR) + of_left * rows + element * cols) +
+          clocks_of.stored * area + clocks_of.tile;
       // Cores are not done at the same time: the last one half a tile after the others, which would have shared it.
       double const clocks = std::fmax(std::ceil(share), share + 0.5 * (cores - 1) / cores) * a_tile;
       if (clocks < best.clocks) best = {{rows, cols}, clocks};
