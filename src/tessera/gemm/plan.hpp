@@ -253,17 +253,18 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptio
   GemmThinChoice thin;
   if constexpr (!own_epilogue<Epilogue> && has_thin_products<T>)
     if (options.algorithm != Algorithm::tensor_core) thin = GemmThinChooser(flat, options, concurrency).choose();
-  bool const few = thin.rows > 0;  // most rows of tiles that are not flat would hang over an edge
-  if (!few)
+  // Most rows of other tiles would hang over an edge.
+  bool const few = thin.rows > 0, fits_flat = has_flat_tile<T, TensorCores> && flat.m() <= gemm_flat_rows;
+  if (own_epilogue<Epilogue> || (!few && !fits_flat))
     choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, concurrency, used);
   if constexpr (!own_epilogue<Epilogue>) {
-    if (!few)
+    if (!few && !fits_flat)
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, concurrency,
                                                                       used);
     if constexpr (has_flat_tile<T, TensorCores>) {
-      if (!few)
-        choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::least>>(GemmTeamTile::least, p, options, concurrency,
-                                                                        used);
+      using Least = GemmAsync<T, TensorCores, GemmTeamTile::least>;
+      if (!few && (!fits_flat || gemm_tiles(p, Least::BM, Least::BN) <= concurrency))
+        choice.consider<Least>(GemmTeamTile::least, p, options, concurrency, used);
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, concurrency,
                                                                      used);
     }
