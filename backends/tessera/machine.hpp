@@ -11,6 +11,7 @@
 #include <tessera/openmp/column_atoms.hpp>
 #include <tessera/openmp/direct_products.hpp>
 #include <tessera/openmp/either_atoms.hpp>
+#include <tessera/openmp/thin_products.hpp>
 #include <tessera/portable/pipeline.hpp>
 
 // Which atoms a machine offers a kernel, by what they are good at. A kernel family asks for one of them with its sizes.
@@ -60,9 +61,11 @@ std::size_t packed_bytes(MatrixStack const& m) {
   return openmp::packed_bytes<Tile>(m);
 }
 
-/// Small products that a core multiplies as they lie.
+/// Small products that a core multiplies as they lie, and those of few rows.
 template <class Exec, class Compute>
 using DirectProducts = openmp::DirectProducts<Compute>;
+template <class Exec, class Compute>
+using ThinProducts = openmp::ThinProducts<Compute>;
 template <class Exec, class Compute>
 inline constexpr bool has_direct_products = Machine<Exec>::is_host&& std::is_floating_point_v<Compute>;
 

@@ -39,6 +39,10 @@ void multiply_strided_avx2(StridedProduct<float> const&);
 void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
 void multiply_strided_avx512(StridedProduct<double> const&);
+void dot_products_avx2(DotProducts<float> const&);
+void dot_products_avx2(DotProducts<double> const&);
+void dot_products_avx512(DotProducts<float> const&);
+void dot_products_avx512(DotProducts<double> const&);
 extern PanelPacking<float> const fp32_packing_avx512;
 extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
@@ -151,6 +155,14 @@ constexpr Version<StridedKernel<T>> strided_versions[] = {
 template <>
 constexpr Version<StridedKernel<std::int32_t>> strided_versions<std::int32_t>[] = {{Isa::baseline, nullptr}};
 template <class T>
+constexpr Version<DotKernel<T>> dot_versions[] = {
+    {Isa::baseline, nullptr},
+#if defined(TESSERA_X86_MICRO_KERNELS)
+    {Isa::avx2, dot_products_avx2},
+    {Isa::avx512, dot_products_avx512},
+#endif
+};
+template <class T>
 constexpr Version<PanelPacking<T> const*> packing_versions[] = {{Isa::baseline, nullptr}};
 #if defined(TESSERA_X86_MICRO_KERNELS)
 template <>
@@ -217,6 +229,10 @@ StridedKernel<T> strided_kernel() {
   return best_of(strided_versions<T>).kernel;
 }
 template <class T>
+DotKernel<T> dot_kernel() {
+  return best_of(dot_versions<T>).kernel;
+}
+template <class T>
 PanelPacking<T> const* panel_packing() {
   return best_of(packing_versions<T>).kernel;
 }
@@ -257,6 +273,8 @@ char const* instruction_set() {
 TESSERA_MICRO_KERNEL(float)
 TESSERA_MICRO_KERNEL(double)
 TESSERA_MICRO_KERNEL(std::int32_t)
+template DotKernel<float> dot_kernel<float>();
+template DotKernel<double> dot_kernel<double>();
 #define TESSERA_WORD_KERNEL(KERNEL)             \
   template KERNEL const* word_kernel<KERNEL>(); \
   template char const* instruction_set<KERNEL>();

@@ -50,6 +50,26 @@ using StridedKernel = void (*)(StridedProduct<T> const&);
 template <class T>
 StridedKernel<T> strided_kernel();
 
+/// c(i, j) (+)= the sum over p of a(i, p) b(j, p), of factors that are contiguous along p: a(i, p) at a[i * a_row + p],
+/// b(j, p) at b[j * b_row + p], c(i, j) at c[i * c_row + j * c_col]. Nothing else is read or written.
+template <class T>
+struct DotProducts {
+  T const* a;
+  std::int64_t a_row;
+  T const* b;
+  std::int64_t b_row;
+  T* c;
+  std::int64_t c_row, c_col;
+  int rows, cols;
+  std::int64_t k;
+  bool add;
+};
+template <class T>
+using DotKernel = void (*)(DotProducts<T> const&);
+/// nullptr: no instruction set that runs is good at it.
+template <class T>
+DotKernel<T> dot_kernel();
+
 /// How elements of the type of the sum become panels.
 template <class T>
 struct PanelPacking {

@@ -8,20 +8,29 @@
 
 namespace tessera::detail {
 
-/// Whether the products were small ones that the machine multiplies as they lie, each by one core, and have been
-/// started. The caller brings no epilogue.
+/// Whether the products were small ones that the machine multiplies as they lie, each by one core, or of few rows or
+/// columns, whose long factor it reads where it lies, and have been started. The caller brings no epilogue.
 template <class Exec, class Compute>
 bool multiply_directly(Exec const& exec, GemmProblem const& given) {
-  using Products = DirectProducts<Exec, Compute>;
+  using Small = DirectProducts<Exec, Compute>;
+  using Thin = ThinProducts<Exec, Compute>;
   if (given.alpha != 1 || (given.beta != 0 && given.beta != 1)) return false;
   GemmProblem const turned = given.transposed();
-  bool const as_given = Products::takes(given.a, given.b, given.c);
-  if (!as_given && !Products::takes(turned.a, turned.b, turned.c)) return false;
-  GemmProblem const& p = as_given ? given : turned;
-  double const operations =
-      2.0 * static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) * static_cast<double>(p.k());
-  for_each_index("tessera::gemm", exec, p.batch(), Products(p.a, p.b, p.c, p.beta != 0), operations);
-  return true;
+  bool const tall = given.n() < given.m();
+  double const operations = 2.0 * static_cast<double>(given.batch() * given.m()) * static_cast<double>(given.n()) *
+                            static_cast<double>(given.k());
+  for (GemmProblem const* p : {&given, &turned})
+    if (Small::takes(p->a, p->b, p->c)) {
+      for_each_index("tessera::gemm", exec, p->batch(), Small(p->a, p->b, p->c, p->beta != 0), operations);
+      return true;
+    }
+  for (GemmProblem const* p : {tall ? &turned : &given, tall ? &given : &turned})
+    if (Thin::takes(p->a, p->b, p->c)) {
+      Thin const products(p->a, p->b, p->c, p->beta != 0, Machine<Exec>::concurrency(exec));
+      for_each_index("tessera::gemm", exec, products.strips(), products, operations);
+      return true;
+    }
+  return false;
 }
 
 }  // namespace tessera::detail
