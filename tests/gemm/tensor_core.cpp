@@ -52,7 +52,7 @@ void check_few(std::initializer_list<Product> products, GemmOptions const& optio
       for (bool const aligned : {true, false}) {
         p.transpose_a = ta, p.transpose_b = tb, p.c_by_columns = ta != aligned;
         p.pad = aligned ? 8 : 3, p.begin = aligned ? 4 : 1;
-        p.alpha = 1.5, p.beta = aligned ? 0.5 : 0;
+        p.alpha = aligned ? 1.5 : 1, p.beta = aligned ? 0.5 : 0;
         p.batch = aligned ? 1 : 2;
         check_product<Exec, T, T>(p, options);
       }
@@ -86,9 +86,11 @@ void check_thin() {
                         {2, 2, 2}},
                        options);
   }
-  Product shared{4, 512, 256};
-  shared.batch = 3, shared.one_b = true, shared.transpose_b = true;
-  check_product<Exec, T, T>(shared, {});
+  for (bool const transposed : {true, false}) {
+    Product shared{4, 512, 256};
+    shared.batch = 3, shared.one_b = true, shared.transpose_b = transposed, shared.beta = 1;
+    check_product<Exec, T, T>(shared, {});
+  }
   if (!has_tensor_cores<Exec>()) return;
   ViewOf<Exec, T**> row("A", 1, 512), b("B", 512, 30000), row_c("C", 1, 30000);
   ViewOf<Exec, T**> a("A", 30000, 512), column("B", 512, 1), column_c("C", 30000, 1);

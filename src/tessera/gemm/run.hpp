@@ -29,6 +29,8 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
       run_gemm_tiles<ScratchAtoms<Exec, Compute, GemmTiled>>(exec, p, plan, epilogue);
       break;
     case Algorithm::coarsened:
+      if constexpr (has_direct_products<Exec, Compute> && !own_epilogue<Epilogue>)
+        if (plan.splits == 1 && multiply_directly<Exec, Compute>(exec, p)) return;
       if constexpr (has_narrow_atoms<Exec, Compute>) {
         using Element = GemmNarrowElement<Compute>;
         if constexpr (packs_gemm_factors<Exec, Epilogue>)
@@ -44,8 +46,6 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
         if (plan.tile_k == Short::BK)
           return run_gemm_tiles<RegisterAtoms<Exec, Compute, Short>>(exec, p, plan, epilogue);
       }
-      if constexpr (has_direct_products<Exec, Compute> && !own_epilogue<Epilogue>)
-        if (plan.splits == 1 && multiply_directly<Exec, Compute>(exec, p)) return;
       if constexpr (host)  // a tile of any size
         run_gemm_tiles<RegisterAtoms<Exec, Compute, GemmCoarsened<host, Compute>>>(exec, p, plan, epilogue);
       else if (plan.tile_m == GemmCoarsened<host, Compute>::BM)
