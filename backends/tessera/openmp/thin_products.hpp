@@ -27,7 +27,7 @@ class ThinProducts {
       : a_(a), b_(b), c_(c), add_(add), across_(lies_across(b)) {
     std::int64_t const piece = across_ ? panel_cols<T> : 4,
                        share = b.rows / ((across_ ? 2 : 4) * cores) / piece * piece;
-    width_ = std::clamp(share, (across_ ? 2 : 1) * piece, across_ ? 4096 : 64);
+    width_ = std::clamp<std::int64_t>(share, (across_ ? 2 : 1) * piece, across_ ? 4096 : 64);
     strips_ = (b.rows + width_ - 1) / width_;
   }
   std::int64_t strips() const { return c_.inner * strips_; }
