@@ -148,18 +148,18 @@ struct DoubleProduct : MatrixShare<double, M, N> {
   };
   template <class Left, class Right>
   struct Loads {
-    Elements<Left> lefts;
-    Elements<Right> rights_;
+    Elements<Left> of_a;
+    Elements<Right> of_b;
     __device__ __forceinline__ Loads(Left const& a, Right const& b, int row, int col, int lane)
-        : lefts(a, row, lane), rights_(b, col, lane) {}
+        : of_a(a, row, lane), of_b(b, col, lane) {}
     __device__ __forceinline__ void left(int k, int i, Lefts& f) const {
 #pragma unroll
-      for (int q = 0; q < step / 2; ++q) f.v[i][q] = lefts(i * 2 + q % 2, k * step / 4 + q / 2);
+      for (int q = 0; q < step / 2; ++q) f.v[i][q] = of_a(i * 2 + q % 2, k * step / 4 + q / 2);
     }
     static constexpr int rights = Share::cols;
     __device__ __forceinline__ void right(int k, int j, Rights& f) const {
 #pragma unroll
-      for (int q = 0; q < step / 4; ++q) f.v[j][q] = rights_(j, k * step / 4 + q);
+      for (int q = 0; q < step / 4; ++q) f.v[j][q] = of_b(j, k * step / 4 + q);
     }
   };
 

@@ -55,13 +55,14 @@ class ThinProducts {
   /// writes C too often. 1 x 8192 x 8192 on two cores with 4, 8, 16 and 64 of them 33, 25, 32 and 36 ms; in strips of
   /// 512 columns instead of 4096 39.
   void multiply_across(T const* a, T const* b, T* c, std::int64_t cols) const {
+    StridedKernel<T> const multiply = strided_kernel<T>();
     std::int64_t const together = c_.rows <= 4 ? 8 : 32;
     for (std::int64_t k = 0; k < a_.cols; k += together)
       for (std::int64_t j = 0; j < cols; j += panel_cols<T>)
-        strided_kernel<T>()({a + k * a_.col_stride, a_.row_stride, a_.col_stride, b + k * b_.col_stride + j,
-                             b_.col_stride, c + j, c_.row_stride, static_cast<int>(c_.rows),
-                             static_cast<int>(std::min<std::int64_t>(panel_cols<T>, cols - j)),
-                             static_cast<int>(std::min(together, a_.cols - k)), add_ || k > 0});
+        multiply({a + k * a_.col_stride, a_.row_stride, a_.col_stride, b + k * b_.col_stride + j, b_.col_stride, c + j,
+                  c_.row_stride, static_cast<int>(c_.rows),
+                  static_cast<int>(std::min<std::int64_t>(panel_cols<T>, cols - j)),
+                  static_cast<int>(std::min(together, a_.cols - k)), add_ || k > 0});
   }
 
   MatrixStack a_, b_, c_;

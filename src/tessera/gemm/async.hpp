@@ -43,12 +43,12 @@ inline constexpr bool has_flat_tile = std::is_same_v<T, double> || (std::is_same
 /// f(atoms) of a tile. With an epilogue of the caller's, who compiles them, the large one only.
 template <class Exec, class T, bool TensorCores, bool LeftAcross, bool RightAcross, bool OwnEpilogue, class F>
 void visit_gemm_async_tile(GemmTeamTile tile, F const& f) {
-  if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>)
+  if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>) {
     if (tile == GemmTeamTile::flat)
       return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::flat, false, RightAcross>>{});
-  if constexpr (!OwnEpilogue && has_flat_tile<T, TensorCores>)
     if (tile == GemmTeamTile::least)
       return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::least, LeftAcross, RightAcross>>{});
+  }
   if constexpr (!OwnEpilogue)
     if (tile == GemmTeamTile::small)
       return f(AsyncAtoms<Exec, T, GemmAsync<T, TensorCores, GemmTeamTile::small, LeftAcross, RightAcross>>{});

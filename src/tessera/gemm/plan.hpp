@@ -252,24 +252,27 @@ GemmPlan plan_gemm_async(Exec const& exec, GemmProblem const& problem, GemmOptio
   GemmTeamChoice choice;
   GemmThinChoice thin;
   if constexpr (!own_epilogue<Epilogue> && has_thin_products<T>)
-    if (options.algorithm != Algorithm::tensor_core) thin = GemmThinChooser(flat, options, concurrency).choose();
-  // Most rows of other tiles would hang over an edge.
-  bool const few = thin.rows > 0, fits_flat = has_flat_tile<T, TensorCores> && flat.m() <= gemm_flat_rows;
-  if (own_epilogue<Epilogue> || (!few && !fits_flat))
+    if (options.algorithm != Algorithm::tensor_core) {
+      thin = GemmThinChooser(flat, options, concurrency).choose();
+      if (thin.fastest) return plan_gemm_thin<T>(exec, flat, options, thin, reason);
+    }
+  // Most rows of larger tiles would hang over an edge.
+  bool const fits_flat = has_flat_tile<T, TensorCores> && flat.m() <= gemm_flat_rows;
+  if (own_epilogue<Epilogue> || !fits_flat)
     choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::large>>(GemmTeamTile::large, p, options, concurrency, used);
   if constexpr (!own_epilogue<Epilogue>) {
-    if (!few && !fits_flat)
+    if (!fits_flat)
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::small>>(GemmTeamTile::small, p, options, concurrency,
                                                                       used);
     if constexpr (has_flat_tile<T, TensorCores>) {
       using Least = GemmAsync<T, TensorCores, GemmTeamTile::least>;
-      if (!few && (!fits_flat || gemm_tiles(p, Least::BM, Least::BN) <= concurrency))
+      if (thin.rows == 0 && (!fits_flat || gemm_tiles(p, Least::BM, Least::BN) <= concurrency))
         choice.consider<Least>(GemmTeamTile::least, p, options, concurrency, used);
       choice.consider<GemmAsync<T, TensorCores, GemmTeamTile::flat>>(GemmTeamTile::flat, flat, options, concurrency,
                                                                      used);
     }
     if constexpr (has_thin_products<T>)
-      if (thin.fastest || thin.clocks < choice.clocks) return plan_gemm_thin<T>(exec, flat, options, thin, reason);
+      if (thin.clocks < choice.clocks) return plan_gemm_thin<T>(exec, flat, options, thin, reason);
   }
   auto const describe = [&](GemmTeamTile tile) {
     constexpr Algorithm algorithm = TensorCores ? Algorithm::tensor_core : Algorithm::coarsened;

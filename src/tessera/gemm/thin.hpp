@@ -4,6 +4,7 @@
 #define TESSERA_GEMM_THIN_HPP
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <tessera/divisor.hpp>
@@ -51,7 +52,8 @@ class GemmThinChooser {
         options(gemm_options),
         concurrency(multiprocessors),
         access(p),
-        rows(p.m() > 4 ? 8 : (p.m() > 2 ? 4 : (p.m() > 1 ? 2 : 1))),
+        rows(static_cast<int>(
+            std::bit_ceil(static_cast<unsigned>(std::clamp<std::int64_t>(p.m(), 1, GemmThinSizes::most_rows))))),
         sizes(GemmThinSizes::of(static_cast<int>(size_of(p.b.type)), rows)),
         at_once(access.across ? sizes.across_at_once : sizes.along_at_once) {}
 
@@ -114,12 +116,6 @@ class GemmThinChooser {
   }
 };
 
-constexpr int bits_of(int power_of_two) {
-  int bits = 0;
-  while (1 << bits < power_of_two) ++bits;
-  return bits;
-}
-
 /// C(Rows, N) = finish(A(Rows, K) B(N, K)ᵀ), of which a.rows are there. A thread sums products of whole packs of B:
 /// along K for `thread_columns` of its rows, or across it for neighbouring columns of C. Those who share an element of
 /// C, lanes, warps or parts of K, add up in the order of K's parts, so that results do not depend on who is first.
@@ -129,7 +125,9 @@ struct GemmThin {
   static constexpr int threads = sizes.threads, thread_columns = Across ? Width : sizes.columns;
   static constexpr int unrolled = Across ? sizes.across_unrolled : sizes.along_unrolled * (Width == 1 ? 2 : 1);
   static constexpr int teams_at_once = Across ? sizes.across_at_once : sizes.along_at_once;
-  static constexpr int values = Rows * thread_columns, thread_bits = bits_of(threads);
+  static constexpr int values = Rows * thread_columns;
+  static constexpr int thread_bits = std::countr_zero(unsigned{threads}),
+                       thread_column_bits = std::countr_zero(unsigned{thread_columns});
   static constexpr bool starts_early = true;
   using Values = Pack<T, Width>;
 
@@ -146,7 +144,7 @@ struct GemmThin {
         b(p.b),
         finish(p, {}),
         team_columns(plan.tile_n),
-        column_bits(bits_of(plan.tile_n / thread_columns)),
+        column_bits(std::countr_zero(static_cast<unsigned>(plan.tile_n / thread_columns))),
         tiles(gemm_tile_count(p.n(), plan.tile_n, 1)),
         splits(plan.splits),
         part(static_cast<int>(p.k() / (Across ? 1 : Width) / plan.splits)),
@@ -155,7 +153,7 @@ struct GemmThin {
 
   std::int64_t teams() const { return planes * static_cast<int>(tiles); }
   /// What threads leave that share columns, after the places by which they exchange where they need them.
-  KOKKOS_FUNCTION std::size_t scratch() const { return (threads + std::size_t{threads} * values) * sizeof(T); }
+  static constexpr std::size_t scratch_bytes = (threads + std::size_t{threads} * values) * sizeof(T);
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     int const plane = team.league_rank() / tiles, factors = plane / splits;
@@ -164,7 +162,7 @@ struct GemmThin {
     int const begin = split * part + (split < longer ? split : longer), end = begin + part + (split < longer ? 1 : 0);
     T const* const left = static_cast<T const*>(a.data) + (a.inner > 1 ? factors * a.inner_stride : 0);
     T const* const right = static_cast<T const*>(b.data) + (b.inner > 1 ? factors * b.inner_stride : 0);
-    auto* const room = static_cast<T*>(team.team_scratch(0).get_shmem_aligned(scratch(), pack_bytes));
+    auto* const room = static_cast<T*>(team.team_scratch(0).get_shmem_aligned(std::size_t{scratch_bytes}, pack_bytes));
     wait_for_kernels_before<Exec>();
     T sum[values] = {};  // (Rows, thread_columns)
     if constexpr (Across)
@@ -176,7 +174,7 @@ struct GemmThin {
   }
 
  private:
-  /// Threads that share columns of a team: a power of two, and how many of those who have left sums.
+  /// Of the number of threads that share columns.
   KOKKOS_FORCEINLINE_FUNCTION int sharing_bits() const { return thread_bits - column_bits; }
 
   /// Threads side by side share a group of columns, each with its packs of K.
@@ -318,7 +316,7 @@ struct GemmThin {
     int const sharing = (1 << sharing_bits()) / lanes;
     TESSERA_ROLLED
     for (int e = thread; e < Rows * team_columns; e += threads) {
-      int const row = Rows == 1 ? 0 : e >> (column_bits + bits_of(thread_columns));
+      int const row = Rows == 1 ? 0 : e >> (column_bits + thread_column_bits);
       std::int64_t const col = first_col + (e - row * team_columns);
       if (row >= a.rows || col >= b.rows) continue;
       T sum = sums[e];
@@ -365,7 +363,7 @@ GemmPlan plan_gemm_thin(Exec const& exec, GemmProblem const& p, GemmOptions cons
   split_gemm(plan, p, options, (p.k() + choice.step - 1) / choice.step, choice.splits);
   plan.tiles = gemm_tiles(p, choice.rows, choice.columns) * plan.splits;
   visit_gemm_thin<Exec, T>(GemmThinAccess(p), choice.rows,
-                           [&](auto tag) { plan.scratch_bytes = typename decltype(tag)::type(p, plan).scratch(); });
+                           [&](auto tag) { plan.scratch_bytes = decltype(tag)::type::scratch_bytes; });
   return plan;
 }
 
@@ -378,7 +376,8 @@ void run_gemm_thin([[maybe_unused]] Exec const& exec, [[maybe_unused]] GemmProbl
     visit_gemm_thin<Exec, T>(GemmThinAccess(p), plan.tile_m, [&](auto tag) {
       using Kernel = typename decltype(tag)::type;
       Kernel const kernel(p, plan);
-      launch<Kernel::threads, Kernel::teams_at_once>("tessera::gemm", exec, kernel.teams(), kernel.scratch(), kernel);
+      launch<Kernel::threads, Kernel::teams_at_once>("tessera::gemm", exec, kernel.teams(), Kernel::scratch_bytes,
+                                                     kernel);
     });
   }
 }
