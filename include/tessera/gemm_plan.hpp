@@ -21,7 +21,7 @@ enum class Algorithm : std::uint8_t {
   /// many elements of C a thread, in registers; on sm_80 fp32 by asynchronous copies, and fp32 and fp64 of up to eight
   /// rows or columns straight from memory; SIMD on a CPU
   coarsened,
-  tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up): fp64, bf16, fp16, tf32
+  tensor_core,  ///< asynchronous copies and matrix products of warps (sm_80 and up): fp64, bf16, fp16, int8, tf32
   hopper,       ///< asynchronous bulk copies and warpgroup matrix products, warp-specialised (sm_90a)
 };
 

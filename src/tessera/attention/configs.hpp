@@ -37,16 +37,13 @@ struct AttentionTiledTall : AttentionTiled<true, Features> {
 };
 inline constexpr std::int64_t attention_tall_tiles = 32;  // from so many on they are shared out evenly
 
-/// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long rows
-/// (on an H200 +2 % at 4096 keys, +4 to +7 % at 16384), 128 for short ones and for causal ones up to some 8192 keys,
-/// whose diagonal tiles are half empty (+8 % at 1024, even at 4096). Of d 256 two stages of 80 keys fit beside Q, and
-/// their scores beside 128 registers of the numerator; of d 192, 96 keys (from 609 TFLOP/s in tiles of d 256 to 771 at
-/// 4096 keys, of d 160 from 457 to 651; 112 keys leave fewer registers). Of d 64 exponentials take as long as products,
-/// and three consumers keep the tensor cores busier than two (+5 to +12 % from 4096 keys on, causal 1024 -20 %). So do
-/// they with d 96 and 112 keys, for which they have registers (from 565 in tiles of d 128 to 676 at 4096 keys, of d 72
-/// from 376 to 490), and with d 112 and 96 keys (on an H100 +12 % from 2048 keys on, causal +6; with 80 keys +7).
-/// Results leave through shared memory where there is room (1024 keys +14 % with d 128), and with d 64 the next tile's
-/// queries come before the last's are done with (+3 to +9 %).
+/// FlashAttention-3's tile for d 128, two stages each of K and V, two consumers in turns. 176 keys a step for long
+/// rows, 128 for short ones and for causal ones up to some 8192 keys, whose diagonal tiles are half empty. Of d 256 two
+/// stages of 80 keys fit beside Q, and their scores beside 128 registers of the numerator; of d 192, 96 keys (112 leave
+/// fewer registers). Of d 64 exponentials take as long as products, and three consumers keep the tensor cores busier
+/// than two, but in short causal rows. So do they with d 96 and 112 keys, for which they have registers, and with d 112
+/// and 96 keys. Results leave through shared memory where there is room, and with d 64 the next tile's queries come
+/// before the last's are done with. Figures of this and the next: docs/measurements/attention-forward.md.
 template <int Features, int Keys, int Consumers = 2>
 struct AttentionBulk : BulkSizes {
   static constexpr int consumers = Consumers, BM = 64 * Consumers, BN = Keys, D = Features, depth = 2;
@@ -57,10 +54,9 @@ struct AttentionBulk : BulkSizes {
   static constexpr int store_boxes = Features > 64 && Features <= 128 && Keys > 128 ? 1 : 2;
 };
 /// Short rows of d 64, with a causal mask or a few tiles of queries: three teams a multiprocessor, each a consumer of
-/// 64 queries, so that what a tile begins and ends with is under the others' products, and little of a tile is hidden
-/// (on an H200, 512 keys 209 -> 228 TFLOP/s, 1024 301 -> 318, 2048 362 -> 389; without a mask, in place of tiles of
-/// 192, 128 keys 165 -> 217, 256 227 -> 299, but 512 378 -> 366). Up to 1024 keys teams go on to the next
-/// tile (on to 253 and 327).
+/// 64 queries, so that what a tile begins and ends with is under the others' products, and little of a tile is hidden.
+/// Without a mask they gain up to 256 keys, in place of tiles of 192 queries. Up to 1024 keys teams go on to the next
+/// tile.
 struct AttentionShortRows : BulkSizes {
   static constexpr int consumers = 1, BM = 64, BN = 64, D = 64, depth = 2, query_depth = 2, teams_at_once = 3;
   static constexpr bool one_head_a_tile = true, few_steps = true;
@@ -234,7 +230,7 @@ struct BackwardKeysBulk : BulkSizes {
 };
 /// The same with dQ added up in memory. Two boxes of a consumer's stage are for results and parts of dQ, two for what
 /// the consumers share. Parts of dQ of d 128 leave through the stage, since the registers that they would wait in are
-/// needed (on an H200, 4096 keys 520 -> 583 TFLOP/s); of d 64 there are enough (404 -> 431).
+/// needed; of d 64 there are enough (docs/measurements/attention-backward.md).
 template <int Features>
 struct BackwardBulk : BackwardKeysBulk<Features> {
   static constexpr int store_boxes = 4;

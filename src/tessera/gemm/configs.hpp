@@ -276,7 +276,7 @@ struct GemmBulk : BulkSizes {
   static constexpr int consumers = apart || alone ? 1 : (three ? 3 : 2), teams_at_once = apart ? 2 : 1;
   /// Of 128 bytes along K in a step. Beside its products a step costs a consumer a wait, descriptors and the way to the
   /// first result: where the products of one line take less, a step has two. Else the first begins when half as much
-  /// has come: 64 x 128 at 1024³ 6.05 -> 5.85 us.
+  /// has come: 64 x 128 at 1024³ 6.05 -> 5.86 us.
   static constexpr int lines = Rows == 64 && Columns <= 96 && !Promotes ? 2 : 1;
   static constexpr int BM = Rows, BN = Columns, BK = lines * 128 / ElementBytes;
   static constexpr int depth = (three ? 176 : 192) * 1024 / teams_at_once / ((BM + BN) * lines * 128);
@@ -293,7 +293,7 @@ struct GemmBulk : BulkSizes {
   static constexpr bool ready_releases =
       !Promotes && (turned ? Columns <= 128 : Columns < 256 && !(ping_pong && Columns == 160));
   /// Half as many messages between teams of a cluster, for a ring that is given back later: 1024² x 4096 16.0 -> 15.0
-  /// us by pairs that load together, 896 x 1152 x 1024 by teams of their own 6.25 -> 6.4. Other forms, for which there
+  /// us by pairs that load together, 896 x 1152 x 1024 by teams of their own 6.25 -> 6.42. Other forms, for which there
   /// are more shapes of that kind, do without.
   static constexpr bool pairs_stages = alone && Columns == 128 && Form == GemmBulkForm::plain;
   static constexpr int producer_registers = crowded ? 24 : BulkSizes::producer_registers;
@@ -384,7 +384,8 @@ inline constexpr Cluster gemm_clusters[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 
 inline constexpr int gemm_cluster_concurrency = 64;
 
 /// The rest of the model, in clocks, fitted to 331 shapes of bf16 on the same machine, aligned by 16 to 128 bytes, 84
-/// of them thin, each in every tile and cluster: what is chosen then takes 1.026 times the best of them.
+/// of them thin, each in every tile and cluster. What is chosen beside the best of them: "The choice of tiles" in
+/// docs/measurements/products-hopper.md.
 struct GemmBulkClocks {
   static constexpr double start = 3500;  // launch, descriptors, first stage
   static constexpr double early(GemmBulkTile const& t, double busy) {
