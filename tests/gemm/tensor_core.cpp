@@ -16,16 +16,21 @@ namespace {
 constexpr Product products[] = {{1, 1, 1},    {3, 65, 7},    {64, 64, 64},  {65, 63, 17},
                                 {63, 1, 129}, {130, 72, 48}, {67, 129, 65}, {70, 66, 131}};
 
+/// Padding with which rows of C begin at whole packs, however many columns it has.
+int to_whole_packs(int columns) { return 8 - columns % 8; }
+
 template <class Exec, class T, class TC>
 void check_edges(GemmOptions const& options) {
   for (Product p : products)
     for (auto [ta, tb] :
          {std::pair(false, true), std::pair(false, false), std::pair(true, true), std::pair(true, false)})
-      for (auto [pad, begin] : {std::pair(3, 1), std::pair(0, 0), std::pair(16, 8)}) {
-        if (pad != 3 && !has_tensor_cores<Exec>()) break;  // another kernel runs, which the ladder's tests see more of
+      for (auto [padding, begin] : {std::pair(3, 1), std::pair(0, 0), std::pair(16, 8), std::pair(-1, 0)}) {
+        int const pad = padding < 0 ? to_whole_packs(p.n) : padding;
+        if (padding != 3 && !has_tensor_cores<Exec>())
+          break;  // another kernel runs, which the ladder's tests see more of
         p.transpose_a = ta, p.transpose_b = tb, p.pad = pad, p.begin = begin;
         p.alpha = pad == 0 ? 1 : 1.5;
-        p.beta = pad == 3 ? 0.5 : 0;
+        p.beta = padding == 3 ? 0.5 : 0;
         check_product<Exec, T, TC>(p, options);
       }
 }
@@ -40,7 +45,32 @@ void check_large(GemmOptions const& options) {
       check_product<Exec, T, TC>(p, options);
       p.pad = 5, p.beta = -1, p.one_b = true;
       check_product<Exec, T, TC>(p, options);
+      p.pad = to_whole_packs(p.n), p.beta = 0;
+      check_product<Exec, T, TC>(p, options);
     }
+}
+
+/// Products that each read what the one before has written, with and without waiting for it.
+template <class Exec, class T>
+void check_chain(int n, GemmOptions const& options) {
+  CAPTURE(n);
+  Exec const exec;
+  ViewOf<Exec, T**> a("A", n, n), x("X", n, n), y("Y", n, n);
+  std::size_t const elements = std::size_t(n) * n;
+  fill(a, uniform<T>(elements, 1));
+  std::vector<T> found[2];
+  for (bool const waits : {true, false}) {
+    fill(x, uniform<T>(elements, 2));
+    for (int i = 0; i < 10; ++i) {
+      gemm(exec, 1.0 / n, a, x, 0, y, options);
+      if (waits) exec.fence();
+      gemm(exec, 1.0 / n, a, y, 0, x, options);
+      if (waits) exec.fence();
+    }
+    exec.fence();
+    found[waits ? 0 : 1] = values(x);
+  }
+  CHECK(found[0] == found[1]);
 }
 
 /// Few rows or few columns, in parts of K where that is worth it.
@@ -176,6 +206,14 @@ TEST_CASE_TEMPLATE_DEFINE("fp32 and fp64 of up to eight rows or columns are mult
   check_thin<Exec, float>();
 }
 TEST_CASE_TEMPLATE_APPLY(thin_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("products that start early read what the ones before have written", Exec, chain_id) {
+  for (int const n : {33, 96, 300}) {
+    check_chain<Exec, double>(n, tensor_core);
+    check_chain<Exec, float>(n, coarsened);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(chain_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("tensor_core and coarsened store every type, with any strides", Exec, stores_id) {
   for (Product p : {Product{70, 133, 40}, Product{64, 132, 64}})

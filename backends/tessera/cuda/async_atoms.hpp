@@ -36,6 +36,15 @@ struct Atoms : TeamAtoms<Sizes> {
   static bool follows(Source const& source) {
     return Copy::template follows<Tile>(source);
   }
+  /// Whether a tile may begin in any row, so that the last one need not hang over an edge: packs must not lie askew.
+  template <class Tile>
+  static bool begins_anywhere(Source const& source) {
+    return !Tile::transposed || !source.packs || source.m.rows % Tile::pack == 0;
+  }
+  /// The same for what is stored, and any column: not by packs where the last tile would begin between two.
+  static void begin_anywhere(Target& target) {
+    if (target.m.cols % target.at_once != 0) target.at_once = 1;
+  }
 
   struct Math;
 
@@ -113,6 +122,35 @@ struct Atoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
       int const row0 = row<M, N>(), col0 = col<M, N>();
       acc.product.for_each(lane(), [&](Compute& x, int i, int j) { f(x, row0 + i, col0 + j); });
+    }
+    /// alpha * acc + beta * matrix straight from registers, where a run of elements is 16 bytes of the matrix and the
+    /// tile hangs over no edge: what small products take the longest for would be to go through scratch. Returns
+    /// whether it is so.
+    template <int M, int N>
+    requires(Accumulator<M, N>::Product::run * sizeof(Compute) == 16) __device__ __forceinline__
+        bool store_whole(Accumulator<M, N> const& acc, Target const& target, Plane plane, std::int64_t row0,
+                         std::int64_t col0, Compute alpha, Compute beta) const {
+      using Product = typename Accumulator<M, N>::Product;
+      constexpr int run = Product::run;
+      MatrixStack const& m = target.m;
+      if (target.at_once < run || m.type != scalar_of<Compute> || m.rows - row0 < M || m.cols - col0 < N) return false;
+      Compute* const to =
+          static_cast<Compute*>(const_cast<void*>(m.data)) + m.offset(plane, row0 + row<M, N>(), col0 + col<M, N>());
+#pragma unroll
+      for (int part = 0; part < Product::parts; ++part)
+        acc.product.for_part(part, lane(), [&](Compute const* from, int line, int col) {
+          Compute* const at = to + (part * Product::part_lines + Product::row_of(line)) * m.row_stride + col;
+          Pack<Compute, run> some;
+#pragma unroll
+          for (int e = 0; e < run; ++e) some[e] = alpha * from[e];
+          if (beta != Compute(0)) {
+            Pack<Compute, run> const before = load_pack<run>(at);
+#pragma unroll
+            for (int e = 0; e < run; ++e) some[e] += beta * before[e];
+          }
+          store_words(at, some);
+        });
+      return true;
     }
     /// Any type, address and strides.
     template <int M, int N>

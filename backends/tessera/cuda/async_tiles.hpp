@@ -101,6 +101,7 @@ struct TileCopy {
   struct Walk {
     char const* next;
     std::int64_t jump, step;  // bytes, to the next place and from the last one to the first of the next tile
+    std::int64_t apart;       // of elements of one place that are copied one by one, not contiguous along K
     int to;                   // in a tile, bytes
     int rows;                 // from the first place's row on that the matrix has
   };
@@ -108,6 +109,23 @@ struct TileCopy {
   template <class Tile>
   __host__ __device__ static bool follows(Source const& source) {
     return source.packs || (!swizzled<Tile> && source.m.col_stride == 1);
+  }
+  /// Whether elements are copied one by one though they may lie in packs: of 8 bytes, where rows may be missing. There
+  /// are no registers for both ways, and for sm_80 ptxas spills this one too.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  template <class Tile, bool Whole>
+  static constexpr bool by_elements = swizzled<Tile>&& size == 8 && !Whole;
+#else
+  template <class, bool>
+  static constexpr bool by_elements = false;
+#endif
+  /// The same where rows may be missing: elements of 4 bytes whatever their strides, those of 8 along a tile's lines.
+  template <class Tile>
+  __device__ static bool follows_edges(Source const& source) {
+    if constexpr (by_elements<Tile, false>)
+      return (Tile::transposed ? source.m.row_stride : source.m.col_stride) == 1;
+    else
+      return source.packs || !swizzled<Tile>;
   }
   /// Takes the walks to a tile and counts the whole ones from there on.
   template <bool Whole>
@@ -124,20 +142,22 @@ struct TileCopy {
       constexpr int rows = Tile::transposed ? Tile::cols : Tile::lines,
                     depth = Tile::transposed ? Tile::lines : Tile::cols;
       MatrixStack const& m = source.m;
-      int const r = Places::row(thread, source.packs), k = Places::col(thread, source.packs);
+      bool const packs = source.packs && !by_elements<Tile, Whole>;
+      int const r = Places::row(thread, m, packs), k = Places::col(thread, m, packs);
       // What rows past the last hold goes to elements that are not stored; but a pack must not hang over.
-      bool const runs =
-          follows<Tile>(source) && (!Tile::transposed || !source.packs || m.rows - row >= rows || m.rows % pack == 0);
+      bool const runs = (Whole ? follows<Tile>(source) : follows_edges<Tile>(source)) &&
+                        (!Tile::transposed || !packs || m.rows - row >= rows || m.rows % pack == 0);
       std::int64_t const tiles = runs && m.cols > col ? (m.cols - col) / depth : 0;
       whole = tiles < whole ? static_cast<int>(tiles) : whole;
       Walk& walk = walks[factor++];
       walk.rows = held(m.rows - row, rows) - r;
       walk.next = reinterpret_cast<char const*>(static_cast<Element const*>(m.data) + m.offset(plane, row, col) +
                                                 r * m.row_stride + k * m.col_stride);
-      walk.jump = size * Places::jump(m, source.packs);
+      walk.jump = size * Places::jump(m, packs);
       // The compiler would compute it again for every copy. Elsewhere there are no registers for it.
       if constexpr (Whole) asm volatile("" : "+l"(walk.jump));
-      walk.step = depth * size * m.col_stride - Places::count / Places::blocks * walk.jump;
+      walk.step = depth * size * m.col_stride - Places::jumps_of(packs) * walk.jump;
+      if constexpr (!swizzled<Tile>) walk.apart = size * Places::apart(m);
       Element const* const to = Tile::transposed ? tile.at(k, r) : tile.at(r, k);
       walk.to = static_cast<int>(reinterpret_cast<char const*>(to) - reinterpret_cast<char const*>(&tile));
     }
@@ -161,13 +181,28 @@ struct TileCopy {
 #pragma unroll
       for (int j = i * jumps / Steps; j < (i + 1) * jumps / Steps; ++j) {
         int const place = part * jumps + j;
-        ptx::copy_async_if<16>(wanted && source.packs && (Whole || Places::packs_row(place) < walk.rows),
-                               to + Places::packs_at(place), walk.next + Places::packs_from(place));
+        auto const copy_pack = [&] {
+          ptx::copy_async_if<16>(wanted && source.packs && (Whole || Places::packs_row(place) < walk.rows),
+                                 to + Places::packs_at(place), walk.next + Places::packs_from(place));
+        };
         if constexpr (!swizzled<Tile>) {
+          copy_pack();
 #pragma unroll
           for (int l = 0; l < Tile::lines; l += Places::lines)
             ptx::copy_async_if<size>(wanted && !source.packs && (Whole || place * Places::cols < walk.rows),
-                                     to + place * (Places::cols * size) + l * Tile::pitch * size, walk.next + l * size);
+                                     to + place * (Places::cols * size) + l * Tile::pitch * size,
+                                     walk.next + (Whole ? l * size : l / Places::lines * walk.apart));
+        } else if constexpr (!by_elements<Tile, Whole>) {
+          copy_pack();
+        } else {
+          using Elements = typename Places::Elements;
+#pragma unroll
+          for (int e = 0; e < pack; ++e) {
+            ptx::copy_async_if<size>(wanted && Elements::row_of(place, e) < walk.rows, to + Elements::at(place, e),
+                                     walk.next + Elements::from(place, e));
+            if (Elements::in_lines) walk.next += walk.jump;
+          }
+          if (Elements::in_lines) continue;
         }
         if (Places::jumps(place)) walk.next += walk.jump;
       }
@@ -208,7 +243,6 @@ struct TileCopy {
     using Across = AcrossPlace<Tile>;
     static constexpr int count = Tile::lines / Packs::at_once;
     static_assert(count == Tile::cols / Across::cols);
-    static constexpr int blocks = 1;
     /// Of a place, from the first: its row and where it is in the tile, and where in memory beside jumps.
     __device__ __forceinline__ static constexpr int packs_row(int) { return 0; }
     __device__ __forceinline__ static constexpr int packs_at(int place) {
@@ -216,15 +250,20 @@ struct TileCopy {
     }
     __device__ __forceinline__ static constexpr int packs_from(int) { return 0; }
     __device__ __forceinline__ static constexpr bool jumps(int) { return true; }
-    __device__ __forceinline__ static int row(int thread, bool packs) {
-      return packs ? Packs::col(thread) : Across::col(thread);
+    __device__ __forceinline__ static constexpr int jumps_of(bool) { return count; }
+    /// Single elements that are not contiguous along K are copied by threads side by side along a line.
+    __device__ __forceinline__ static int row(int thread, MatrixStack const& m, bool packs) {
+      if (packs) return Packs::col(thread);
+      return m.col_stride == 1 ? Across::col(thread) : thread % Across::cols;
     }
-    __device__ __forceinline__ static int col(int thread, bool packs) {
-      return packs ? Packs::line(thread) : Across::line(thread);
+    __device__ __forceinline__ static int col(int thread, MatrixStack const& m, bool packs) {
+      if (packs) return Packs::line(thread);
+      return m.col_stride == 1 ? Across::line(thread) : thread / Across::cols;
     }
     __device__ __forceinline__ static std::int64_t jump(MatrixStack const& m, bool packs) {
       return packs ? Packs::at_once * m.col_stride : Across::cols * m.row_stride;
     }
+    __device__ __forceinline__ static std::int64_t apart(MatrixStack const& m) { return Across::lines * m.col_stride; }
   };
   template <class Tile>
   requires requires { requires Tile::swizzled; }
@@ -242,14 +281,40 @@ struct TileCopy {
     }
     __device__ __forceinline__ static constexpr int packs_from(int place) { return place % blocks * block * 16; }
     __device__ __forceinline__ static constexpr bool jumps(int place) { return place % blocks == blocks - 1; }
-    __device__ __forceinline__ static int row(int thread, bool) {
-      return Tile::transposed ? thread % block * pack : thread / block;
+    /// The elements of places, copied one by one: of as many blocks of 8 lines, so that a swizzle is the same here too.
+    /// A place's are in its lines or in a part of each of them, and so is what a jump leads to.
+    struct Elements {
+      static constexpr int in_line = Threads / 8 < Tile::cols ? Threads / 8 : Tile::cols, lines = Threads / in_line;
+      static constexpr bool in_lines = in_line == Tile::cols;
+      static_assert(size < 8 || (lines % 8 == 0 && lines * (in_lines ? pack : 1) == TilePlaces::lines));
+      __device__ __forceinline__ static constexpr int row_of(int place, int e) {
+        return Tile::transposed ? (place % blocks * pack + e) * in_line
+                                : place * TilePlaces::lines + (in_lines ? e * lines : 0);
+      }
+      __device__ __forceinline__ static constexpr int at(int place, int e) {
+        return place / blocks * TilePlaces::lines * Tile::pitch + (in_lines ? e * lines * Tile::pitch : from(place, e));
+      }
+      __device__ __forceinline__ static constexpr int from(int place, int e) {
+        return in_lines ? 0 : (place % blocks * pack + e) * in_line * size;
+      }
+    };
+    __device__ __forceinline__ static int row(int thread, MatrixStack const&, bool packs) {
+      return Tile::transposed ? along(thread, packs) : thread / side_by_side(packs);
     }
-    __device__ __forceinline__ static int col(int thread, bool) {
-      return Tile::transposed ? thread / block : thread % block * pack;
+    __device__ __forceinline__ static int col(int thread, MatrixStack const&, bool packs) {
+      return Tile::transposed ? thread / side_by_side(packs) : along(thread, packs);
     }
-    __device__ __forceinline__ static std::int64_t jump(MatrixStack const& m, bool) {
-      return lines * (Tile::transposed ? m.col_stride : m.row_stride);
+    __device__ __forceinline__ static std::int64_t jump(MatrixStack const& m, bool packs) {
+      return (packs ? lines : Elements::lines) * (Tile::transposed ? m.col_stride : m.row_stride);
+    }
+    __device__ __forceinline__ static constexpr int jumps_of(bool packs) {
+      return Tile::lines / (packs ? lines : Elements::lines);
+    }
+
+   private:
+    __device__ __forceinline__ static int side_by_side(bool packs) { return packs ? block : Elements::in_line; }
+    __device__ __forceinline__ static int along(int thread, bool packs) {
+      return packs ? thread % block * pack : thread % Elements::in_line;
     }
   };
 

@@ -58,7 +58,7 @@ void visit_gemm_async_tile(GemmTeamTile tile, F const& f) {
 /// Whether tiles of a factor lie in scratch as in memory, across K. Of fp32 they do so anyway.
 inline bool async_lies_across(MatrixStack const& m) {
   if (size_of(m.type) == 2) return bulk_access(m).across;
-  return !bulk_copyable(m) && bulk_copyable(m.transposed());
+  return !bulk_copyable(m) && (bulk_copyable(m.transposed()) || (m.row_stride == 1 && m.col_stride != 1));
 }
 
 /// The same with the layouts of a problem's factors.

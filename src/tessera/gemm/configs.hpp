@@ -166,7 +166,27 @@ struct AsyncSizes {
   static constexpr int depth = 3, teams_at_once = 2, warp_rows = 2, warp_cols = 2;
   static constexpr bool tensor_cores = true;
   static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: of 16 and 64 bits
+  static constexpr bool in_step = false;                            // teams of a multiprocessor end at the same time
 };
+/// Whether teams that share a multiprocessor end at the same time.
+template <class Sizes>
+inline constexpr bool ends_in_step = requires {
+  requires Sizes::in_step;
+};
+/// Whether a team has a multiprocessor for itself though more would fit: where there are no more teams than those, or
+/// where they end at the same time, so that the last ones too would come two by two while other multiprocessors have
+/// none (fp32, 3000 x 1000 x 2048 in two parts, 384 teams: 366 -> 310 us).
+template <class Sizes>
+constexpr bool gemm_teams_apart(std::int64_t teams, int concurrency) {
+  if constexpr (ends_in_step<Sizes>) {
+    std::int64_t const at_once = std::int64_t(Sizes::teams_at_once) * concurrency;
+    std::int64_t const alone = (teams + concurrency - 1) / concurrency, together = (teams + at_once - 1) / at_once;
+    if (together > 1 && static_cast<double>(alone) * Sizes::clocks.alone <
+                            static_cast<double>(together * Sizes::teams_at_once) * Sizes::clocks.together)
+      return true;
+  }
+  return teams <= concurrency;
+}
 /// Small, or least, where larger tiles would leave most of the machine idle, flat where C has few rows.
 enum class GemmTeamTile : std::uint8_t { large, small, least, flat };
 inline constexpr int gemm_flat_rows = 16, gemm_least_rows = 32;
@@ -222,7 +242,7 @@ struct GemmAsync<double, true, GemmTeamTile::flat, false, RightAcross> : AsyncSi
 template <>
 struct GemmAsync<float, false, GemmTeamTile::large> : AsyncSizes {
   static constexpr int BM = 128, BN = 128, BK = 32, unrolled = 8;
-  static constexpr bool tensor_cores = false;
+  static constexpr bool tensor_cores = false, in_step = true;
   static constexpr GemmTeamClocks clocks{5200, 4950};
 };
 template <>

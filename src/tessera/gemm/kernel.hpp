@@ -4,6 +4,7 @@
 #define TESSERA_GEMM_KERNEL_HPP
 
 #include <tessera/atoms.hpp>
+#include <tessera/gemm/configs.hpp>
 #include <tessera/gemm/problem.hpp>
 #include <tessera/gemm/tile_order.hpp>
 #include <tessera/portable/pack.hpp>
@@ -251,6 +252,15 @@ bool gemm_follows(typename Atoms::Source const& source) {
     return false;
 }
 
+/// Where the last tile along an extent begins: where it ends with the matrix, if tiles may begin anywhere, or far away.
+/// Elements that it shares with the one before are then stored twice, the same both times.
+template <class Atoms, class Tile>
+std::int64_t gemm_last_tile(typename Atoms::Source const& source, std::int64_t extent, int size, bool stores_twice) {
+  if constexpr (requires { Atoms::template begins_anywhere<Tile>(source); })
+    if (stores_twice && extent >= size && Atoms::template begins_anywhere<Tile>(source)) return extent - size;
+  return extent;
+}
+
 /// C(M,N) = finish(A(M,K) B(N,K)ᵀ), a tile of C a step of the scheduler. One text for every machine and every type: a
 /// tile is (BM, BN), its mainloop goes through K in steps of BK, and the products of one step run while the next is
 /// awaited. Where there are too few tiles for the machine, `slices` teams share one along K, or K is split and the sums
@@ -261,6 +271,9 @@ struct GemmKernel : GemmTile<Atoms> {
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, BK = Atoms::BK;
   static constexpr bool places_tiles_ahead = true;
   static constexpr bool shares = requires { Atoms::multicast; };  // teams may share a tile or what they load
+  static constexpr bool may_begin_anywhere = requires(typename Atoms::Source const& source) {
+    Atoms::template begins_anywhere<typename Atoms::template Left<BM, BK>>(source);
+  };
   static constexpr bool may_rehearse = !own_epilogue<Epilogue> && requires { requires Atoms::rehearses; };
   using Compute = typename Atoms::Compute;
   using GemmTile<Atoms>::rows_a_tile;
@@ -289,9 +302,10 @@ struct GemmKernel : GemmTile<Atoms> {
   TileOrder order;
   std::int64_t planes;
   double flops;
-  bool whole_tiles;           // no tile hangs over an edge, and atoms that care may know it
-  bool batched_a, batched_b;  // else one matrix serves the whole batch
-  int stage_bytes;            // that copies bring
+  std::int64_t last_row, last_col;  // where tiles begin at the latest
+  bool whole_tiles;                 // none hangs over an edge of C, and atoms that care may know it
+  bool batched_a, batched_b;        // else one matrix serves the whole batch
+  int stage_bytes;                  // that copies bring
   GemmEdges<Atoms> edges;
   Scales scales;
 
@@ -316,7 +330,9 @@ struct GemmKernel : GemmTile<Atoms> {
         planes(p.batch()),
         flops(2.0 * static_cast<double>(p.batch() / splits_of_k * p.m()) * static_cast<double>(p.n()) *
               static_cast<double>(p.k())),
-        whole_tiles(p.m() % BM == 0 && p.n() % BN == 0 && p.k() % BK == 0 &&
+        last_row(gemm_last_tile<Atoms, typename Atoms::template Left<BM, BK>>(a, p.m(), BM, stores_twice(p))),
+        last_col(gemm_last_tile<Atoms, typename Atoms::template Right<BN, BK>>(b, p.n(), BN, stores_twice(p))),
+        whole_tiles((p.m() % BM == 0 || last_row < p.m()) && (p.n() % BN == 0 || last_col < p.n()) &&
                     gemm_follows<Atoms, typename Atoms::template Left<BM, BK>>(a) &&
                     gemm_follows<Atoms, typename Atoms::template Right<BN, BK>>(b)),
         batched_a(p.a.inner > 1),
@@ -326,7 +342,16 @@ struct GemmKernel : GemmTile<Atoms> {
         edges(p.a, p.b, together),
         scales(block_scales) {
     static_assert(Copies<Atoms, typename Atoms::template Left<BM, BK>> && Multiplies<Atoms, BM, BN, BK>);
+    if constexpr (may_begin_anywhere)
+      if (last_col < p.n()) Atoms::begin_anywhere(c);
   }
+
+  /// Whether no two teams should be on one multiprocessor, of which there are so many.
+  bool apart(int concurrency) const requires may_begin_anywhere {
+    return gemm_teams_apart<Atoms>(tiles(), concurrency);
+  }
+  /// Whether an element of C may be stored by two teams.
+  static bool stores_twice(GemmProblem const& p) { return !own_epilogue<Epilogue> && p.beta == 0; }
 
   KOKKOS_FUNCTION std::int64_t tiles() const { return planes * tile_rows * tile_cols * slices; }
   KOKKOS_FUNCTION Tile tile(int t) const {
@@ -344,13 +369,12 @@ struct GemmKernel : GemmTile<Atoms> {
         at.col = at.col * cluster.cols + cluster.col(team);
       }
     }
-    return {{0, plane},
-            std::int64_t(at.row) * rows_a_tile,
-            std::int64_t(at.col) * cols_a_tile,
-            batched_a ? factors : 0,
-            batched_b ? factors : 0,
-            first,
-            steps};
+    std::int64_t row = std::int64_t(at.row) * rows_a_tile, col = std::int64_t(at.col) * cols_a_tile;
+    if constexpr (may_begin_anywhere) {
+      row = row < last_row ? row : last_row;
+      col = col < last_col ? col : last_col;
+    }
+    return {{0, plane}, row, col, batched_a ? factors : 0, batched_b ? factors : 0, first, steps};
   }
   double operations() const { return flops; }
   /// Whether a tile without steps may go through the body, of which what the copy engine stores is then held back.

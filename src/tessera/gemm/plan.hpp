@@ -188,10 +188,14 @@ GemmPlan plan_gemm_bulk(Exec const& exec, GemmProblem const& problem, GemmBulkCh
 /// What tiles of such sizes take with K in so many parts, in clocks of a multiprocessor.
 template <class Sizes>
 double gemm_team_clocks(GemmProblem const& p, int splits, int concurrency) {
-  double const teams = std::ceil(static_cast<double>(gemm_tiles(p, Sizes::BM, Sizes::BN) * splits) / concurrency);
-  double const rounds = std::ceil(teams / Sizes::teams_at_once);
+  std::int64_t const all = gemm_tiles(p, Sizes::BM, Sizes::BN) * splits;
+  bool const apart = gemm_teams_apart<Sizes>(all, concurrency);
+  double const teams = std::ceil(static_cast<double>(all) / concurrency);
+  double const rounds = apart ? teams : std::ceil(teams / Sizes::teams_at_once);
   double const steps = std::ceil(std::ceil(static_cast<double>(p.k()) / Sizes::BK) / splits);
-  double const a_step = std::fmax(rounds * Sizes::clocks.alone, teams * Sizes::clocks.together);
+  double const together = ends_in_step<Sizes> && rounds > 1 ? rounds * Sizes::teams_at_once : teams;
+  double const a_step =
+      apart ? teams * Sizes::clocks.alone : std::fmax(rounds * Sizes::clocks.alone, together * Sizes::clocks.together);
   double const bytes = static_cast<double>(p.batch() * p.m()) * static_cast<double>(p.n()) *
                        (p.c.col_stride == 1 ? static_cast<double>(size_of(p.c.type)) : 32);
   return steps * a_step + rounds * GemmTeamClocks::tile + bytes * GemmTeamClocks::byte + gemm_split_clocks(p, splits);
