@@ -31,6 +31,7 @@ struct Atoms : TeamAtoms<Sizes> {
   static Source source(MatrixStack const& m, int = 1) {
     return {m, bulk_copyable(Tile::transposed ? m.transposed() : m)};
   }
+  static constexpr bool comes_one_by_one = sizeof(Element) == 8;  // where packs do not fit
   /// Whether tiles that hang over no edge are copied without asking about each.
   template <class Tile>
   static bool follows(Source const& source) {

@@ -15,10 +15,11 @@
 // their scratch from the ring, when it is no longer used.
 namespace tessera::detail::async {
 
-template <class Kernel, class Atoms, class Stage, bool AllWhole>
+template <class Kernel, class Atoms, class Stage, Way W>
 struct Stream {
   using Copy = typename Atoms::Copy;
   static constexpr int factors = 2;  // that a step loads
+  static constexpr bool all_whole = W == Way::whole;
   Kernel const& kernel;
   typename Kernel::Tile const& tile;
   Stage* stage;
@@ -31,17 +32,16 @@ struct Stream {
   /// steps has nothing to ask.
   __device__ __forceinline__ void fill() {
     whole = steps;
-    kernel.load(typename Copy::template Start<AllWhole>{thread, walks, whole}, stage[0], tile, 0);
-    if (AllWhole && whole < steps) {
+    kernel.load(typename Copy::template Start<W>{thread, walks, whole}, stage[0], tile, 0);
+    if (all_whole && whole < steps) {
       kernel.load(Copy{thread}, stage[0], tile, whole);
       whole = steps, issued = 1;
     }
 #pragma unroll 1
     for (; issued < Stage::depth - 1; ++issued) {
       if (issued > 0) ptx::copy_async_commit();
-      if (AllWhole || issued < whole)
-        kernel.load(typename Copy::template Share<1, 1, AllWhole>{issued < whole, 0, 0, walks}, stage[issued], tile,
-                    issued);
+      if (all_whole || issued < whole)
+        kernel.load(typename Copy::template Share<1, 1, W>{issued < whole, 0, 0, walks}, stage[issued], tile, issued);
       else if (issued < steps)
         kernel.load(Copy{thread}, stage[issued], tile, issued);
     }
@@ -61,14 +61,13 @@ struct Stream {
   /// Under products: a share of the copies of a later step, into the stage that the step before has left.
   template <int Parts, int Steps>
   __device__ __forceinline__ void copy(int part, int i) {
-    kernel.load(typename Copy::template Share<Parts, Steps, AllWhole>{issued < whole, part, i, walks}, free(), tile,
-                issued);
+    kernel.load(typename Copy::template Share<Parts, Steps, W>{issued < whole, part, i, walks}, free(), tile, issued);
   }
   /// Behind products: the same of tiles that are not whole along K, or of which nothing is contiguous. Where a thread
   /// stands is computed anew: kept over the products, it takes registers that those need.
   template <int Parts>
   __device__ __forceinline__ void copy_rest() {
-    if (!AllWhole && issued >= whole && issued < steps) {
+    if (!all_whole && issued >= whole && issued < steps) {
       int const copier = ptx::anew(static_cast<int>(threadIdx.y * 32 + threadIdx.x));
       __builtin_assume(copier >= 0 && copier < Atoms::team_threads);
       if constexpr (Parts > 1)  // the tile too: the loop over parts needs the most registers
@@ -97,8 +96,8 @@ struct CopyingMath : Atoms::Math {
 };
 
 /// A team a tile.
-template <class Kernel, class Atoms, class Stage, bool AllWhole>
-struct Pipeline<Kernel, Atoms, Streams<Stage>, AllWhole> {
+template <class Kernel, class Atoms, class Stage, Way W>
+struct Pipeline<Kernel, Atoms, Streams<Stage>, W> {
   static constexpr bool starts_early = true;
   static constexpr std::size_t ring_bytes = sizeof(Stage) * Stage::depth;
   static constexpr std::size_t scratch_bytes =
@@ -114,8 +113,8 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>, AllWhole> {
     auto* const stages = static_cast<Stage*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
     int const thread = team.team_rank() * 32 + threadIdx.x;
     auto const tile = kernel.tile(team.league_rank());
-    Stream<Kernel, Atoms, Stage, AllWhole> stream{kernel, tile, stages, thread,
-                                                  kernel.steps(static_cast<Stage const*>(nullptr), tile)};
+    Stream<Kernel, Atoms, Stage, W> stream{kernel, tile, stages, thread,
+                                           kernel.steps(static_cast<Stage const*>(nullptr), tile)};
     if (followed_early)
       wait_for_kernels_before<Kokkos::Cuda, true>();
     else
@@ -146,15 +145,20 @@ struct AsyncPipeline<Kokkos::Cuda> {
   }
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
-    if constexpr (requires { kernel.whole_tiles; })
-      if (kernel.whole_tiles)
-        return start<Atoms>(label, exec, kernel, async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, true>{kernel});
-    start<Atoms>(label, exec, kernel, Pipeline<Atoms, Kernel>{kernel});
+    using async::Way;
+    if constexpr (requires { kernel.whole_tiles; }) {
+      if (kernel.whole_tiles) return start<Atoms, Kernel, Way::whole>(label, exec, kernel);
+      if constexpr (Atoms::comes_one_by_one)
+        if (!kernel.a.packs || !kernel.b.packs) return start<Atoms, Kernel, Way::elements>(label, exec, kernel);
+    }
+    start<Atoms, Kernel, Way::edges>(label, exec, kernel);
   }
 
  private:
-  template <class Atoms, class Kernel, class Functor>
-  static void start(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel, Functor functor) {
+  template <class Atoms, class Kernel, async::Way W>
+  static void start(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
+    using Functor = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, W>;
+    Functor functor{kernel};
     std::size_t scratch = Functor::scratch_bytes;
     if constexpr (requires { kernel.apart(1); }) {
       using Machine = detail::Machine<Kokkos::Cuda>;

@@ -119,13 +119,13 @@ struct MeetingMath : Atoms::Math {
   }
 };
 
-template <class Kernel, class Atoms, class Inputs, bool AllWhole = false>
+template <class Kernel, class Atoms, class Inputs, Way = Way::edges>
 struct Pipeline;
 
 /// A team a tile. The body finds it in scratch, behind the rings: what it asks for now and then would take registers
 /// all the time, of which the products need every one. Copies, which ask in every step, have it in registers.
 template <class Kernel, class Atoms, class Once, class Early, class Late>
-struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, false> {
+struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
   using AllRings = Rings<Kernel, Atoms, Once, Early, Late>;
   using Tile = typename Kernel::Tile;
   struct Memory {

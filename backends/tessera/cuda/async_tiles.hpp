@@ -58,6 +58,10 @@ struct Source {
   bool packs;  // contiguous along a tile's lines, in multiples of 16 bytes
 };
 
+/// How tiles are copied among products: no tile hangs over an edge of C; some may; or some may, and elements of 8 bytes
+/// come one by one, since packs do not fit.
+enum class Way : std::uint8_t { whole, edges, elements };
+
 /// The copy of a tile by the threads of a team, side by side where memory is contiguous.
 template <class Element, int Threads>
 struct TileCopy {
@@ -110,26 +114,26 @@ struct TileCopy {
   __host__ __device__ static bool follows(Source const& source) {
     return source.packs || (!swizzled<Tile> && source.m.col_stride == 1);
   }
-  /// Whether elements are copied one by one though they may lie in packs: of 8 bytes, where rows may be missing. There
-  /// are no registers for both ways, and for sm_80 ptxas spills this one too.
+  /// Whether elements are copied one by one: those of 8 bytes. For sm_80 ptxas spills it.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  template <class Tile, bool Whole>
-  static constexpr bool by_elements = swizzled<Tile>&& size == 8 && !Whole;
+  template <class Tile, Way W>
+  static constexpr bool by_elements = swizzled<Tile>&& size == 8 && W == Way::elements;
 #else
-  template <class, bool>
+  template <class, Way>
   static constexpr bool by_elements = false;
 #endif
   /// The same where rows may be missing: elements of 4 bytes whatever their strides, those of 8 along a tile's lines.
-  template <class Tile>
+  template <class Tile, Way W>
   __device__ static bool follows_edges(Source const& source) {
-    if constexpr (by_elements<Tile, false>)
+    if constexpr (by_elements<Tile, W>)
       return (Tile::transposed ? source.m.row_stride : source.m.col_stride) == 1;
     else
       return source.packs || !swizzled<Tile>;
   }
   /// Takes the walks to a tile and counts the whole ones from there on.
-  template <bool Whole>
+  template <Way W>
   struct Start {
+    static constexpr bool all_whole = W == Way::whole;
     int thread;
     Walk* walks;
     int& whole;
@@ -142,10 +146,10 @@ struct TileCopy {
       constexpr int rows = Tile::transposed ? Tile::cols : Tile::lines,
                     depth = Tile::transposed ? Tile::lines : Tile::cols;
       MatrixStack const& m = source.m;
-      bool const packs = source.packs && !by_elements<Tile, Whole>;
+      bool const packs = source.packs && !by_elements<Tile, W>;
       int const r = Places::row(thread, m, packs), k = Places::col(thread, m, packs);
       // What rows past the last hold goes to elements that are not stored; but a pack must not hang over.
-      bool const runs = (Whole ? follows<Tile>(source) : follows_edges<Tile>(source)) &&
+      bool const runs = (all_whole ? follows<Tile>(source) : follows_edges<Tile, W>(source)) &&
                         (!Tile::transposed || !packs || m.rows - row >= rows || m.rows % pack == 0);
       std::int64_t const tiles = runs && m.cols > col ? (m.cols - col) / depth : 0;
       whole = tiles < whole ? static_cast<int>(tiles) : whole;
@@ -155,16 +159,17 @@ struct TileCopy {
                                                 r * m.row_stride + k * m.col_stride);
       walk.jump = size * Places::jump(m, packs);
       // The compiler would compute it again for every copy. Elsewhere there are no registers for it.
-      if constexpr (Whole) asm volatile("" : "+l"(walk.jump));
+      if constexpr (all_whole) asm volatile("" : "+l"(walk.jump));
       walk.step = depth * size * m.col_stride - Places::jumps_of(packs) * walk.jump;
       if constexpr (!swizzled<Tile>) walk.apart = size * Places::apart(m);
       Element const* const to = Tile::transposed ? tile.at(k, r) : tile.at(r, k);
       walk.to = static_cast<int>(reinterpret_cast<char const*>(to) - reinterpret_cast<char const*>(&tile));
     }
   };
-  /// Copies what belongs to step `i` of `Steps`, of a part of a tile, one of `Parts`. `Whole`: in rows too.
-  template <int Parts, int Steps, bool Whole>
+  /// Copies what belongs to step `i` of `Steps`, of a part of a tile, one of `Parts`. `W`: in rows too.
+  template <int Parts, int Steps, Way W>
   struct Share {
+    static constexpr bool all_whole = W == Way::whole;
     bool wanted;
     int part, i;
     Walk* walks;
@@ -182,17 +187,17 @@ struct TileCopy {
       for (int j = i * jumps / Steps; j < (i + 1) * jumps / Steps; ++j) {
         int const place = part * jumps + j;
         auto const copy_pack = [&] {
-          ptx::copy_async_if<16>(wanted && source.packs && (Whole || Places::packs_row(place) < walk.rows),
+          ptx::copy_async_if<16>(wanted && source.packs && (all_whole || Places::packs_row(place) < walk.rows),
                                  to + Places::packs_at(place), walk.next + Places::packs_from(place));
         };
         if constexpr (!swizzled<Tile>) {
           copy_pack();
 #pragma unroll
           for (int l = 0; l < Tile::lines; l += Places::lines)
-            ptx::copy_async_if<size>(wanted && !source.packs && (Whole || place * Places::cols < walk.rows),
+            ptx::copy_async_if<size>(wanted && !source.packs && (all_whole || place * Places::cols < walk.rows),
                                      to + place * (Places::cols * size) + l * Tile::pitch * size,
-                                     walk.next + (Whole ? l * size : l / Places::lines * walk.apart));
-        } else if constexpr (!by_elements<Tile, Whole>) {
+                                     walk.next + (all_whole ? l * size : l / Places::lines * walk.apart));
+        } else if constexpr (!by_elements<Tile, W>) {
           copy_pack();
         } else {
           using Elements = typename Places::Elements;
