@@ -329,6 +329,10 @@ void with_packed_shape(PackedGrid const& rows, F const& f) {
     f(PackedShape<4, 256, 2>{});
   else if (rows.packs <= 16)
     f(PackedShape<8, 256, 2>{});
+  else if (rows.packs <= 32)
+    f(PackedShape<8, 256, 4>{});
+  else if (rows.packs <= 64)
+    f(PackedShape<16, 256, 4>{});
   else
     with_longer_packed_shape(rows.packs, f);
 }
