@@ -218,6 +218,10 @@ template <class F>
 void with_group_shape(std::int64_t packs, F const& f) {
   if (packs <= 16)
     f(PackedShape<4, 256, 4>{});
+  else if (packs <= 32)
+    f(PackedShape<8, 256, 4>{});
+  else if (packs <= 64)
+    f(PackedShape<16, 256, 4>{});
   else if (packs <= 128)
     f(PackedShape<32, 256, 4>{});
   else if (packs <= 512)

@@ -467,7 +467,7 @@ struct PackedNormBackward {
 
 /// Threads of a team that share a row of so many columns.
 inline int staying_lanes(std::int64_t columns) {
-  for (int lanes : {4, 32, 64, 128, 256})
+  for (int lanes : {4, 8, 16, 32, 64, 128, 256})
     if (columns <= staying_columns * lanes) return lanes;
   return 512;
 }
@@ -486,6 +486,10 @@ void with_staying_shape(int lanes, int teams, F const& f) {
   switch (lanes) {
     case 4:
       return f(StayingShape<4, packs>{});
+    case 8:
+      return f(StayingShape<8, packs>{});
+    case 16:
+      return f(StayingShape<16, packs>{});
     case 32:
       return f(StayingShape<32, packs>{});
     case 64:

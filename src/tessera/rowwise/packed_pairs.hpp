@@ -21,6 +21,8 @@ void with_ragged_pair_shape(std::int64_t packs, F const& f) {
     f(PackedShape<8, 256, 1, 2>{});
   else if (packs <= 16)
     f(PairShape<8, 256, 2>{});
+  else if (packs <= 32)
+    f(PairShape<16, 256, 1>{});
   else if (packs <= 64)
     f(PairShape<32, 256, 1>{});
   else if (packs <= 128)

@@ -291,7 +291,11 @@ void with_row_kind(PackedGrid const& rows, F const& f) {
 /// elements, pay for its share of reductions and addresses.
 template <class F>
 void with_longer_packed_shape(std::int64_t packs, F const& f) {
-  if (packs <= 128)
+  if (packs <= 32)
+    f(PackedShape<8, 256, 4>{});
+  else if (packs <= 64)
+    f(PackedShape<16, 256, 4>{});
+  else if (packs <= 128)
     f(PackedShape<32, 256, 4>{});
   else if (packs <= 256)
     f(PackedShape<64, 64, 4>{});
@@ -311,6 +315,10 @@ void with_ragged_shape(std::int64_t packs, F const& f) {
     f(PackedShape<8, 256, 1, 2>{});
   else if (packs <= 16)
     f(PackedShape<8, 256, 2, 2>{});
+  else if (packs <= 32)
+    f(PackedShape<8, 256, 4, 2>{});
+  else if (packs <= 64)
+    f(PackedShape<16, 256, 4, 1>{});
   else if (packs <= 128)
     f(PackedShape<32, 128, 4, 1>{});
   else if (packs <= 256)
@@ -329,10 +337,6 @@ void with_packed_shape(PackedGrid const& rows, F const& f) {
     f(PackedShape<4, 256, 2>{});
   else if (rows.packs <= 16)
     f(PackedShape<8, 256, 2>{});
-  else if (rows.packs <= 32)
-    f(PackedShape<8, 256, 4>{});
-  else if (rows.packs <= 64)
-    f(PackedShape<16, 256, 4>{});
   else
     with_longer_packed_shape(rows.packs, f);
 }
