@@ -166,9 +166,8 @@ struct AsyncSizes {
   static constexpr int depth = 3, teams_at_once = 2, warp_rows = 2, warp_cols = 2;
   static constexpr bool tensor_cores = true;
   static constexpr bool left_across = false, right_across = false;  // the contiguous index is not K: of 16 and 64 bits
-  static constexpr bool in_step = false;                            // teams of a multiprocessor end at the same time
 };
-/// Whether teams that share a multiprocessor end at the same time.
+/// Whether teams that share a multiprocessor end at the same time: of sizes that say so.
 template <class Sizes>
 inline constexpr bool ends_in_step = requires {
   requires Sizes::in_step;

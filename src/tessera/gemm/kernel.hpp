@@ -252,8 +252,9 @@ bool gemm_follows(typename Atoms::Source const& source) {
     return false;
 }
 
-/// Where the last tile along an extent begins: where it ends with the matrix, if tiles may begin anywhere, or far away.
-/// Elements that it shares with the one before are then stored twice, the same both times.
+/// Where tiles along an extent begin at the latest: the last one where it ends with the matrix, if they may begin
+/// anywhere, else `extent`, which holds none back. Elements that it shares with the one before are then stored twice,
+/// the same both times.
 template <class Atoms, class Tile>
 std::int64_t gemm_last_tile(typename Atoms::Source const& source, std::int64_t extent, int size, bool stores_twice) {
   if constexpr (requires { Atoms::template begins_anywhere<Tile>(source); })
