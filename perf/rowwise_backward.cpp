@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Gradients of row operations: OPERATION/BACKEND/TYPE/VARIANT/RxC/IMPLEMENTATION, of softmax_backward,
-// log_softmax_backward, layer_norm_backward, rms_norm_backward, cross_entropy (loss and gradient), rotary_embedding
+// log_softmax_backward, layer_norm_backward, rms_norm_backward, cross_entropy (loss and gradient), rotary_embedding.
+// tessera begins softmax's gradient with the scores, tessera_from_output with what the forward operation has left.
 #include <string>
 #include <vector>
 
@@ -46,12 +47,16 @@ Implementation norm_backward_on(Exec const& exec, bool centered, bool residual, 
 }
 
 template <class Exec, class T>
-Implementation softmax_backward_on(Exec const& exec, bool log, Extents const& shape) {
+std::vector<Implementation> softmax_backward_on(Exec const& exec, bool log, Extents const& shape) {
   auto const in = random_view<Matrix<Exec, T>>(exec, 1, shape[0], shape[1]),
              d_out = random_view<Matrix<Exec, T>>(exec, 2, shape[0], shape[1]),
              d_in = zero_view<Matrix<Exec, T>>(exec, shape[0], shape[1]);
-  if (log) return {"tessera", [=] { log_softmax_backward(exec, d_in, d_out, in); }};
-  return {"tessera", [=] { softmax_backward(exec, d_in, d_out, in); }};
+  SoftmaxBackwardOptions const from_output{.from_output = true};
+  if (log)
+    return {{"tessera", [=] { log_softmax_backward(exec, d_in, d_out, in); }},
+            {"tessera_from_output", [=] { log_softmax_backward(exec, d_in, d_out, in, from_output); }}};
+  return {{"tessera", [=] { softmax_backward(exec, d_in, d_out, in); }},
+          {"tessera_from_output", [=] { softmax_backward(exec, d_in, d_out, in, from_output); }}};
 }
 
 template <class Exec>
@@ -90,6 +95,8 @@ Implementation rotary_on(Exec const& exec, Extents const& shape) {
 struct Kind {
   char const *operation, *variant;
   int tensors, vectors;  // moved
+  bool is(char const* name) const { return std::string(operation) == name; }
+  bool is_softmax() const { return is("softmax_backward") || is("log_softmax_backward"); }
 };
 
 template <class Exec, class T>
@@ -97,18 +104,23 @@ Case backward_case(Session<Exec>& session, Kind const& kind, Extents const& shap
   Case c{kind.operation, name(scalar_of<T>), kind.variant, to_string(shape)};
   c.work = model::transform_work(shape[0] * shape[1], static_cast<int>((kind.tensors - 1) * sizeof(T)), sizeof(T), 10) +
            model::transform_work(shape[1], static_cast<int>(kind.vectors * sizeof(T)), 0);
+  if (kind.is("rotary_embedding"))  // 64 cosines and sines a token
+    c.work = c.work + model::transform_work(shape[0] * 64, static_cast<int>(2 * sizeof(float)), 0);
   c.implementations = {"tessera", "copy"};
+  if (kind.is_softmax()) c.implementations = {"tessera", "tessera_from_output", "copy"};
   c.prepare = [&session, kind, shape, bytes = c.work.bytes]() -> std::vector<Implementation> {
     Exec const exec = session.exec();
-    std::string const operation = kind.operation;
-    Implementation ours =
-        operation == "cross_entropy"      ? cross_entropy_on<Exec, T>(exec, shape)
-        : operation == "rotary_embedding" ? rotary_on<Exec, T>(exec, shape)
-        : operation == "softmax_backward" ? softmax_backward_on<Exec, T>(exec, false, shape)
-        : operation == "log_softmax_backward"
-            ? softmax_backward_on<Exec, T>(exec, true, shape)
-            : norm_backward_on<Exec, T>(exec, operation == "layer_norm_backward", kind.tensors == 4, shape);
-    return {ours, device_copy(exec, bytes)};
+    std::vector<Implementation> all;
+    if (kind.is_softmax())
+      all = softmax_backward_on<Exec, T>(exec, kind.is("log_softmax_backward"), shape);
+    else if (kind.is("cross_entropy"))
+      all = {cross_entropy_on<Exec, T>(exec, shape)};
+    else if (kind.is("rotary_embedding"))
+      all = {rotary_on<Exec, T>(exec, shape)};
+    else
+      all = {norm_backward_on<Exec, T>(exec, kind.is("layer_norm_backward"), kind.tensors == 4, shape)};
+    all.push_back(device_copy(exec, bytes));
+    return all;
   };
   return c;
 }
@@ -125,10 +137,10 @@ struct RowwiseBackward {
                                  Kind{"layer_norm_backward", "weight", 3, 3}, Kind{"rms_norm_backward", "weight", 3, 2},
                                  Kind{"rms_norm_backward", "residual", 4, 2}, Kind{"cross_entropy", "mean", 2, 0},
                                  Kind{"rotary_embedding", "heads", 2, 0}}) {
-          bool const classes = std::string(kind.operation) == "cross_entropy";
+          bool const classes = kind.is("cross_entropy");
           for (Extents const& shape : parse_extents(classes ? vocabularies : rows, 2)) {
             bool const heads = shape[1] % 128 == 0 && shape[1] <= 16384;
-            if (std::string(kind.operation) == "rotary_embedding" && !heads) continue;
+            if (kind.is("rotary_embedding") && !heads) continue;
             auto const variants = session.variants({kind.variant});
             if (session.wants(kind.operation) &&
                 std::find(variants.begin(), variants.end(), kind.variant) != variants.end())

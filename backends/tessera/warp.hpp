@@ -28,7 +28,7 @@ namespace tessera::detail {
 ///                                 done meanwhile; a team's threads meet between the second of one and the first of
 ///                                 the next
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
-///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read; the others become 0
+///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read
 ///     end_copies()                those since the last call are a group, which may be empty
 ///     wait_for_copies(n)          all groups of this thread have arrived but the newest n (or fewer)
 ///     store_at_once(to, pack)     as store_pack() does with 16 bytes, for certain in one access: where rows begin

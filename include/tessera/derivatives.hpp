@@ -285,9 +285,18 @@ template <>
 struct derivative<fn::gelu> : detail::UnarySlope<fn::gelu> {
   template <class T>
   KOKKOS_INLINE_FUNCTION static T slope(fn::gelu const&, T x) {
-    T const distribution = T(0.5) * Kokkos::erfc(x * T(-0.70710678118654752440));
-    T const density = T(0.39894228040143267794) * Kokkos::exp(T(-0.5) * x * x);
-    return distribution + detail::damped(x, density);
+    if constexpr (std::is_same_v<T, float>) {  // Phi(-z) - z Phi'(z), or what that is short of 1
+      float const of[] = {x};
+      float z[1], ratio[1], power[1];
+      detail::normal_tails(of, z, ratio, power);
+      float const left = Kokkos::fma(-0.39894228f, z[0], ratio[0]) * power[0];
+      float const near = detail::chosen(Kokkos::abs(x) > 13.19f, 0.0f, left);
+      return detail::chosen(x < 0.0f, near, 1.0f - near);
+    } else {
+      T const distribution = T(0.5) * Kokkos::erfc(x * T(-0.70710678118654752440));
+      T const density = T(0.39894228040143267794) * Kokkos::exp(T(-0.5) * x * x);
+      return distribution + detail::damped(x, density);
+    }
   }
 };
 template <>

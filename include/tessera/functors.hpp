@@ -88,15 +88,15 @@ KOKKOS_INLINE_FUNCTION float times_power(float x, float shifted) {
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) + n);
 }
 
-/// x Phi(x), Phi the normal distribution, as max(x, 0) - z Phi(-z) with z = |x|, within 8 units in the last place until
-/// it falls below 2^-126, where it is 0. Phi(-z) 2^(c z^2), c = log2(e) / 2, is a rational function within 3.5e-7
-/// (relative) for z < 13.19. The power is that of a whole number, added to an exponent, and of a rest, which includes
-/// the rounding of the square. Each step is done for all N before the next, the order in which a GPU's compiler leaves
-/// them: it would not have one number's steps overlap those of another.
+/// The normal distribution left of -z for z = |x|, Phi(-z) = ratio power, power = e^(-z^2 / 2); from z = 13.19 on,
+/// where it falls below 2^-126, z counts as 0. The ratio, c = log2(e) / 2, is a rational function within 3.5e-7
+/// (relative). The power is that of a whole number, added to an exponent, and of a rest, which includes the rounding of
+/// the square. Each step is done for all N before the next, the order in which a GPU's compiler leaves them: it would
+/// not have one number's steps overlap those of another.
 template <int N>
-KOKKOS_INLINE_FUNCTION void normal_products(float (&x)[N]) {
+KOKKOS_INLINE_FUNCTION void normal_tails(float const (&x)[N], float (&z)[N], float (&ratio)[N], float (&power)[N]) {
   constexpr float c = 0.72134752f, magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
-  float z[N], square[N], shifted[N], rest[N], p[N], q[N];
+  float square[N], shifted[N], rest[N], p[N], q[N];
   auto const each = [](auto const& f) {
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) f(i);
@@ -114,9 +114,18 @@ KOKKOS_INLINE_FUNCTION void normal_products(float (&x)[N]) {
   each([&](int i) { rest[i] = exp2_approximate(Kokkos::fma(square[i], -c, rest[i])); });
   each([&](int i) { p[i] = Kokkos::fma(0.39888674f, z[i], 2.81476879f); });
   each([&](int i) { p[i] = Kokkos::fma(p[i], z[i], 8.55901527f); });
-  each([&](int i) { p[i] = Kokkos::fma(p[i], z[i], 11.8903446f) * z[i]; });
-  each([&](int i) { rest[i] = times_power(rest[i], shifted[i]); });  // perhaps 2^-126
-  each([&](int i) { x[i] = Kokkos::fma(-(p[i] * q[i]), rest[i], larger(x[i], 0.0f)); });
+  each([&](int i) { p[i] = Kokkos::fma(p[i], z[i], 11.8903446f); });
+  each([&](int i) { power[i] = times_power(rest[i], shifted[i]); });  // perhaps 2^-126
+  each([&](int i) { ratio[i] = p[i] * q[i]; });
+}
+
+/// x Phi(x) as max(x, 0) - z Phi(-z), within 8 units in the last place until that falls below 2^-126, where it is 0.
+template <int N>
+KOKKOS_INLINE_FUNCTION void normal_products(float (&x)[N]) {
+  float z[N], ratio[N], power[N];
+  normal_tails(x, z, ratio, power);
+  TESSERA_UNROLL
+  for (int i = 0; i < N; ++i) x[i] = Kokkos::fma(-(ratio[i] * z[i]), power[i], larger(x[i], 0.0f));
 }
 
 /// Calls f with the index in front if it wants it.

@@ -114,7 +114,11 @@ TEST_CASE_TEMPLATE_DEFINE("mx_quantize takes any layout and rounds stochasticall
   ViewOf<Exec, e4m3_t**, Kokkos::LayoutLeft> const other("other", rows, n);
   ViewOf<Exec, e8m0_t**> const scales("scales", rows, n / 32);
   ViewOf<Exec, e8m0_t**, Kokkos::LayoutLeft> const other_scales("other_scales", rows, n / 32);
+  ViewOf<Exec, float**> const wide_in("wide_in", rows, n + 32);
+  ViewOf<Exec, e4m3_t**> const wide_out("wide_out", rows, n + 32);
+  auto const inner = [](auto const& a) { return Kokkos::subview(a, Kokkos::ALL, Kokkos::pair<int, int>(32, 32 + n)); };
   fill(in, x);
+  Kokkos::deep_copy(inner(wide_in), in);
   fill(left, x);
   for (bool stochastic : {false, true}) {
     MxOptions const options{.scale = MxScale::up, .stochastic = stochastic, .seed = 5, .offset = 1};
@@ -123,6 +127,10 @@ TEST_CASE_TEMPLATE_DEFINE("mx_quantize takes any layout and rounds stochasticall
     auto const a = values(out), b = values(other);
     int wrong = 0;
     for (std::size_t i = 0; i < a.size(); ++i) wrong += a[i].bits() != b[i].bits();
+    CHECK(wrong == 0);
+    mx_quantize(inner(wide_out), other_scales, inner(wide_in), options);  // rows apart from each other
+    auto const c = values(wide_out);
+    for (std::size_t i = 0; i < a.size(); ++i) wrong += a[i].bits() != c[i / n * (n + 32) + 32 + i % n].bits();
     CHECK(wrong == 0);
   }
   check_unbiased(x, [&](std::uint64_t offset) {

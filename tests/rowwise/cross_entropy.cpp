@@ -140,6 +140,7 @@ TEST_CASE_TEMPLATE_DEFINE("cross_entropy takes every type and large vocabularies
   check_rows<Exec, float, float>(300, 50257, 0.1, true);
   check_rows<Exec, bf16_t, bf16_t>(2000, 16, 0.1, true);
   check_rows<Exec, bf16_t, bf16_t>(700, 16400);              // several rows a team on every machine
+  check_rows<Exec, float, float>(16500, 3, 0, true);         // labels for several teams to count
   check_rows<Exec, float, float>(9, 300, 0.5, false, 1000);  // most exponentials are 0
 }
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <tessera/launch.hpp>
+#include <tessera/quantize/eight_words.hpp>
 #include <tessera/quantize/host_mx.hpp>
 #include <tessera/quantize/mx_rows.hpp>
 #include <tessera/rowwise/shapes.hpp>
@@ -67,88 +68,177 @@ struct MxDequantizeBlocks {
   }
 };
 
-/// Whole blocks in packs of 8 elements on machines with warps: four lanes a block, `in_flight` blocks of each on their
-/// way at the same time.
+/// Whole blocks in packs of 8 elements on machines with warps: four lanes a block, `in_flight` packs of a thread on
+/// their way at the same time.
 template <class Exec, class T>
-struct PackedMx {
-  static constexpr int threads = 128, width = 8, lanes = static_cast<int>(mx_block) / width;
-  static constexpr int in_flight = 2, registers = 64;
-  static constexpr bool starts_early = true;
+struct MxPacks {
+  using Eight = EightWords<Exec, T>;
   using Atoms = WarpAtoms<Exec>;
+  using Words = typename Eight::Words;
+  using Values = typename Eight::Values;
+  using Bytes = Pack<std::uint32_t, 2>;  // eight 8-bit numbers
+  static constexpr int threads = 128, width = Eight::width, lanes = static_cast<int>(mx_block) / width;
+  static constexpr int in_flight = sizeof(T) == 2 ? 4 : 2, registers = 64;
+  static constexpr bool starts_early = true;
 
   MxRows rows;
   std::int64_t all;  // blocks
-  bool quantizes;
+  bool gapless;      // block after block in both operands and among the scales
 
   std::int64_t teams() const {
     constexpr std::int64_t a_team = threads / lanes * in_flight;
     return (all + a_team - 1) / a_team;
   }
 
+  /// Where a thread's pack of a block is, and the block's scale; elements from the operands' first ones on.
+  struct Spot {
+    std::int64_t index, in, out, scale;
+  };
+  /// f(spot of the thread's i-th pack, as a function; lane): found again whenever it is asked for, as spots that are
+  /// kept take registers.
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void with_spots(int team, F const& f) const {
+    int const thread = Atoms::thread(), lane = thread % lanes;
+    std::int64_t const first = std::int64_t{team} * (threads / lanes * in_flight) + thread / lanes;
+    auto const index_of = [&](int i) { return first + i * (threads / lanes); };
+    if (gapless)
+      f(
+          [&](int i) {
+            std::int64_t const index = index_of(i), at = index * mx_block + lane * width;
+            return Spot{index, at, at, index};
+          },
+          lane);
+    else
+      f(
+          [&](int i) {
+            std::int64_t const index = index_of(i);
+            MxRows::Place const at = rows.place(index < all ? index : all - 1);
+            std::int64_t const column = at.block * mx_block + lane * width;
+            return Spot{index, at.row * rows.in.row + column, at.row * rows.out.row + column,
+                        at.row * rows.scale_row + at.block * rows.scale_column};
+          },
+          lane);
+  }
+  template <class Element>
+  KOKKOS_FORCEINLINE_FUNCTION std::uint32_t const* in(Spot const& spot) const {
+    return reinterpret_cast<std::uint32_t const*>(static_cast<Element const*>(rows.in.data) + spot.in);
+  }
+  template <class Element>
+  KOKKOS_FORCEINLINE_FUNCTION std::uint32_t* out(Spot const& spot) const {
+    return reinterpret_cast<std::uint32_t*>(static_cast<Element*>(const_cast<void*>(rows.out.data)) + spot.out);
+  }
+};
+
+template <class Exec, class T, bool Draws>
+struct PackedMxQuantize : MxPacks<Exec, T> {
+  using Base = MxPacks<Exec, T>;
+  using Base::all, Base::in_flight, Base::lanes, Base::rows, Base::width;
+  using typename Base::Atoms, typename Base::Bytes, typename Base::Eight, typename Base::Spot, typename Base::Values,
+      typename Base::Words;
+
+  explicit PackedMxQuantize(Base const& packs) : Base(packs) {}
+
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
-    int const thread = Atoms::thread(), lane = thread % lanes;
-    std::int64_t const first = std::int64_t{team.league_rank()} * (threads / lanes * in_flight) + thread / lanes;
-    auto const index = [&](int i) { return first + i * (threads / lanes); };
-    if (quantizes)
-      quantize(index, lane);
-    else
-      dequantize(index, lane);
+    this->with_spots(team.league_rank(), [&](auto const& spot, int lane) { work(spot, lane); });
   }
 
  private:
-  template <class Index>
-  KOKKOS_FORCEINLINE_FUNCTION void quantize(Index const& index, int lane) const {
-    Pack<T, width> raw[in_flight];
+  template <class SpotOf>
+  KOKKOS_FORCEINLINE_FUNCTION void work(SpotOf const& spot, int lane) const {
+    Words raw[in_flight] = {};
     unroll<in_flight>([&](auto i) {
-      for (int j = 0; j < width; ++j) raw[i][j] = T(0.0f);
-      if (index(i) >= all) return;
-      MxRows::Place const at = rows.place(index(i));
-      raw[i] = load_pack<width>(static_cast<T const*>(rows.in.data) + at.row * rows.in.row + at.block * mx_block +
-                                lane * width);
+      Spot const at = spot(i);
+      if (at.index < all) raw[i] = load_pack<Eight::words>(this->template in<T>(at));
     });
+    std::uint8_t scale[in_flight];
     unroll<in_flight>([&](auto i) {
-      Pack<T, width> const mine[1] = {raw[i]};
-      MagnitudeBits const amax = Atoms::template join<lanes>(
-          Atoms::largest_magnitude(mine), [](MagnitudeBits a, MagnitudeBits b) { return b > a ? b : a; });
-      if (index(i) >= all) return;
-      MxRows::Place const at = rows.place(index(i));
-      std::uint8_t const scale = mx_scale(amax, rows.quantized, rows.options.scale);
-      if (lane == 0) rows.scale(at) = scale;
-      float const factor = mx_factor(scale);
-      Pack<float, width> x = Atoms::widened(raw[i]);
-      for (int j = 0; j < width; ++j) x[j] *= factor;
-      std::int64_t const column = at.block * mx_block + lane * width;
-      TypeList<e4m3_t, e5m2_t>::visit(rows.quantized, [&](auto tag) {
-        using To = typename decltype(tag)::type;
-        To* const to = static_cast<To*>(const_cast<void*>(rows.out.data)) + at.row * rows.out.row + column;
-        if (rows.options.stochastic) {
-          Pack<To, width> y;
-          unroll<width>([&](auto j) { y[j] = rows.template rounded<To>(x[j], at.row, column + j); });
-          store_pack<width>(to, y);
-        } else {
-          store_pack<width>(to, Atoms::template narrowed<To>(x));
-        }
+      scale[i] = scale_of_block(raw[i]);
+      Spot const at = spot(i);
+      if (lane == 0 && at.index < all) rows.scales[at.scale] = scale[i];
+    });
+    TypeList<e4m3_t, e5m2_t>::visit(rows.quantized, [&](auto tag) {
+      using To = typename decltype(tag)::type;
+      unroll<in_flight>([&](auto i) {
+        Spot const at = spot(i);
+        if (at.index >= all) return;
+        float const factor = mx_factor(scale[i]);
+        Values x = Eight::elements(raw[i]);
+        for (int j = 0; j < width; ++j) x[j] *= factor;
+        if constexpr (Draws) draw<To>(at, lane, x);
+        store_pack<2>(this->template out<To>(at), Atoms::template narrowed_words<To>(x));
       });
     });
   }
-
-  template <class Index>
-  KOKKOS_FORCEINLINE_FUNCTION void dequantize(Index const& index, int lane) const {
-    unroll<in_flight>([&](auto i) {
-      if (index(i) >= all) return;
-      MxRows::Place const at = rows.place(index(i));
-      auto const scale = static_cast<float>(e8m0_t::from_bits(rows.scale(at)));
-      std::int64_t const column = at.block * mx_block + lane * width;
-      TypeList<e4m3_t, e5m2_t>::visit(rows.quantized, [&](auto tag) {
-        using From = typename decltype(tag)::type;
-        Pack<float, width> x =
-            Atoms::widened(load_pack<width>(static_cast<From const*>(rows.in.data) + at.row * rows.in.row + column));
-        for (int j = 0; j < width; ++j) x[j] *= scale;
-        T* const to = static_cast<T*>(const_cast<void*>(rows.out.data)) + at.row * rows.out.row + column;
-        store_pack<width>(to, Atoms::template narrowed<T>(x));
+  KOKKOS_FORCEINLINE_FUNCTION std::uint8_t scale_of_block(Words const& raw) const {
+    auto const larger = [](std::uint32_t a, std::uint32_t b) { return Atoms::template larger_magnitudes<T>(a, b); };
+    std::uint32_t top = 0;
+    unroll<Eight::words>([&](auto w) { top = larger(top, Atoms::template magnitudes<T>(raw[w])); });
+    top = Atoms::template join<lanes>(top, larger);
+    return mx_scale(Eight::magnitude_of(top), rows.quantized, rows.options.scale);
+  }
+  /// Each element as what it is rounded to stochastically. Four share an evaluation of Philox.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void draw(Spot const& spot, int lane, Values& x) const {
+    MxRows::Place const at = rows.place(spot.index);
+    std::uint64_t const group = rows.index(at.row, at.block * mx_block + lane * width) / 4;
+    unroll<2>([&](auto half) {
+      PhiloxCounter const words = philox_words(rows.options.seed, rows.options.offset, group + half);
+      unroll<4>([&](auto j) {
+        float& element = x[half * 4 + j];
+        element = static_cast<float>(round_stochastically<To>(element, words[int{j}]));
       });
     });
+  }
+};
+
+template <class Exec, class T>
+struct PackedMxDequantize : MxPacks<Exec, T> {
+  using Base = MxPacks<Exec, T>;
+  using Base::all, Base::in_flight, Base::rows;
+  using typename Base::Atoms, typename Base::Bytes, typename Base::Eight, typename Base::Spot, typename Base::Words;
+
+  explicit PackedMxDequantize(Base const& packs) : Base(packs) {}
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    this->with_spots(team.league_rank(), [&](auto const& spot, int) { work(spot); });
+  }
+
+ private:
+  template <class SpotOf>
+  KOKKOS_FORCEINLINE_FUNCTION void work(SpotOf const& spot) const {
+    Bytes raw[in_flight] = {};
+    std::uint8_t scale[in_flight] = {};
+    unroll<in_flight>([&](auto i) {
+      Spot const at = spot(i);
+      if (at.index >= all) return;
+      raw[i] = load_pack<2>(this->template in<std::uint8_t>(at));
+      scale[i] = rows.scales[at.scale];
+    });
+    TypeList<e4m3_t, e5m2_t>::visit(rows.quantized, [&](auto tag) {
+      using Four = Pack<typename decltype(tag)::type, 4>;
+      unroll<in_flight>([&](auto i) {
+        Spot const at = spot(i);
+        if (at.index >= all) return;
+        auto const factor = static_cast<float>(e8m0_t::from_bits(scale[i]));
+        Words y;
+        unroll<2>([&](auto half) {
+          Pack<float, 4> const x = Atoms::widened(__builtin_bit_cast(Four, raw[i][half]));
+          unroll<4>([&](auto j) { set<half * 4 + j>(y, x, factor); });
+        });
+        store_pack<Eight::words>(this->template out<T>(at), y);
+      });
+    });
+  }
+  /// Element J of eight, or that and the one behind it.
+  template <int J>
+  KOKKOS_FORCEINLINE_FUNCTION static void set(Words& y, Pack<float, 4> const& x, float factor) {
+    if constexpr (sizeof(T) == 4)
+      y[J] = __builtin_bit_cast(std::uint32_t, x[J % 4] * factor);
+    else if constexpr (J % 2 == 0)
+      y[J / 2] = __builtin_bit_cast(
+          std::uint32_t, Atoms::template narrowed<T>(Pack<float, 2>{{x[J % 4] * factor, x[J % 4 + 1] * factor}}));
   }
 };
 
@@ -163,10 +253,24 @@ bool start_packed_mx(char const* label, Exec const& exec, MxProblem const& probl
     rows.in = operand(problem.in, grid, 8, true);
     rows.out = operand(problem.out, grid, 8, true);
     if (!rows.in.packed || !rows.out.packed) return false;
+    std::int64_t const height = problem.in.extent[2];
+    bool const gapless =
+        rows.scale_column == 1 &&
+        (height == 1 || (rows.in.row == rows.columns && rows.out.row == rows.columns && rows.scale_row == rows.blocks));
     TypeList<bf16_t, fp16_t, float>::visit_on_host(type, [&](auto tag) {
-      using Kernel = PackedMx<KernelSpace<Exec>, typename decltype(tag)::type>;
-      Kernel const kernel{rows, problem.in.extent[2] * rows.blocks, quantizes};
-      launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(label, exec, kernel.teams(), 0, kernel);
+      using Space = KernelSpace<Exec>;
+      using T = typename decltype(tag)::type;
+      using Packs = MxPacks<Space, T>;
+      Packs const packs{rows, height * rows.blocks, gapless};
+      auto const start = [&](auto const& kernel) {
+        launch<Packs::threads, 65536 / Packs::registers / Packs::threads>(label, exec, packs.teams(), 0, kernel);
+      };
+      if (!quantizes)
+        start(PackedMxDequantize<Space, T>(packs));
+      else if (rows.options.stochastic)
+        start(PackedMxQuantize<Space, T, true>(packs));
+      else
+        start(PackedMxQuantize<Space, T, false>(packs));
       started = true;
     });
   }

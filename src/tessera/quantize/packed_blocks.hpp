@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include <tessera/quantize/blocks.hpp>
+#include <tessera/quantize/eight_words.hpp>
 #include <tessera/quantize/packed.hpp>
 
 // Blocks of 128 x 128 elements on machines with warps, where rows are whole packs of 8: each thread keeps 8 x 8
@@ -22,11 +23,10 @@ struct PackedBlocks {
   static constexpr int side = block_side, width = group_width, beside = side / width, threads = beside * beside;
   static constexpr int registers = sizeof(T) > 2 ? 128 : !Draws && std::is_same_v<T, bf16_t> ? 64 : 80;
   using Atoms = WarpAtoms<Exec>;
-  /// Eight elements as the words they came in: a compiler that sees 16-bit numbers takes words apart.
-  using Words = Pack<std::uint32_t, width* static_cast<int>(sizeof(T)) / 4>;
-  static constexpr int words = Words::size;
-  using Pair = Pack<T, 2>;
-  using Values = Pack<float, width>;
+  using Eight = EightWords<Exec, T>;
+  using Words = typename Eight::Words;
+  using Values = typename Eight::Values;
+  static constexpr int words = Eight::words;
   template <class To>
   using Sixteen = Pack<To, 16>;
   static_assert(width == 8 && beside == 16, "the order in scratch is made for these");
@@ -129,15 +129,6 @@ struct PackedBlocks {
     });
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static MagnitudeBits magnitude_of(std::uint32_t word) {
-    if constexpr (sizeof(T) == 2) {
-      std::uint32_t const larger = Atoms::template larger_magnitudes<T>(word, word >> 16);
-      return magnitude_bits(static_cast<float>(T::from_bits(static_cast<std::uint16_t>(larger))));
-    } else {
-      return static_cast<MagnitudeBits>(word);
-    }
-  }
-
   /// Into scratch: the warp's, and what the scales come from.
   KOKKOS_FORCEINLINE_FUNCTION void find_maxima(TeamMember<Exec> const& team, Scratch& scratch, Thread const& thread,
                                                Words const (&raw)[width]) const {
@@ -149,7 +140,7 @@ struct PackedBlocks {
       unroll<width>([&](auto k) {
         std::uint32_t in_row = 0;
         unroll<words>([&](auto w) { in_row = larger(in_row, magnitude(k, w)); });
-        of_rows[k] = magnitude_of(in_row);
+        of_rows[k] = Eight::magnitude_of(in_row);
         top = LargerBits{}(top, of_rows[k]);
       });
       MagnitudeBits const row_top = join_lines(team, static_cast<int>(thread.index), of_rows);
@@ -167,7 +158,7 @@ struct PackedBlocks {
     } else {
       std::uint32_t in_all = 0;
       unroll<width>([&](auto k) { unroll<words>([&](auto w) { in_all = larger(in_all, magnitude(k, w)); }); });
-      top = magnitude_of(in_all);
+      top = Eight::magnitude_of(in_all);
     }
     top = Atoms::template join<32>(top, LargerBits{});
     if (thread.index % 32 == 0) scratch.warp_top[thread.index / 32] = top;
@@ -247,18 +238,11 @@ struct PackedBlocks {
   KOKKOS_FORCEINLINE_FUNCTION static float quotient(float x, Reciprocal const& by) {
     return Kokkos::fma(x, by[0], x * by[1]);
   }
-  /// Elements 2 j and 2 j + 1 of eight.
-  KOKKOS_FORCEINLINE_FUNCTION static Pack<float, 2> pair(Words const& raw, int j) {
-    if constexpr (sizeof(T) == 2)
-      return Atoms::widened(__builtin_bit_cast(Pair, raw[j]));
-    else
-      return {{__builtin_bit_cast(float, raw[2 * j]), __builtin_bit_cast(float, raw[2 * j + 1])}};
-  }
 
   KOKKOS_FORCEINLINE_FUNCTION static Values quotients(Words const& raw, Reciprocal const& by) {
     Values x;
     unroll<width / 2>([&](auto j) {
-      Pack<float, 2> const two = pair(raw, j);
+      Pack<float, 2> const two = Eight::pair(raw, j);
       x[2 * j] = quotient(two[0], by);
       x[2 * j + 1] = quotient(two[1], by);
     });
@@ -318,7 +302,7 @@ struct PackedBlocks {
                                       philox_words(rounding.seed, rounding.offset, group + 1)};
       group += static_cast<std::uint64_t>(rounding.row) / 4;
       Reciprocal const by = scratch.by_row[thread.rows * width + k];
-      Values const x = elements(raw[k]);
+      Values const x = Eight::elements(raw[k]);
       Values const q = drawn<To>(
           x, words, [&](auto) { return by; }, bytes[k]);
       if (p.saturated != nullptr && thread.has(k))
@@ -364,16 +348,6 @@ struct PackedBlocks {
     return q;
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static Values elements(Words const& raw) {
-    Values x;
-    unroll<width / 2>([&](auto j) {
-      Pack<float, 2> const two = pair(raw, j);
-      x[2 * j] = two[0];
-      x[2 * j + 1] = two[1];
-    });
-    return x;
-  }
-
   KOKKOS_FORCEINLINE_FUNCTION void count(Thread const& thread, int cut) const {
     cut = Atoms::template join<32>(cut, Add{});
     if (thread.index % 32 == 0 && cut > 0) Kokkos::atomic_add(p.saturated, std::int64_t{cut});
@@ -399,7 +373,7 @@ struct PackedBlocks {
       auto const by = load_pack<2>(scratch.by_column + thread.columns * width + 2 * j);
       Values low, high;
       unroll<width>([&](auto k) {
-        Pack<float, 2> const two = pair(raw[k], j);
+        Pack<float, 2> const two = Eight::pair(raw[k], j);
         low[k] = quotient(two[0], by[0]);
         high[k] = quotient(two[1], by[1]);
       });

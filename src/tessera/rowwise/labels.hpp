@@ -11,6 +11,7 @@
 #include <tessera/rowwise/operand.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/walk.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
@@ -87,47 +88,78 @@ KOKKOS_FORCEINLINE_FUNCTION Acc loss_of(LossTarget<Acc> const& target, Acc log_s
   return target.part * loss;
 }
 
-/// counts(0) rows that count, counts(1) labels out of range; integers, added in any order.
+/// counts(0) rows that count, counts(1) labels out of range; integers, added in any order. One team alone writes them.
 template <class Exec>
 struct CountLabels {
-  static constexpr int threads = 256;
-  static constexpr std::int64_t labels_a_team = 4096;
+  static constexpr int threads = 512, at_once = 8;
+  static constexpr std::int64_t labels_a_team = 8192;
+  static constexpr bool starts_early = Machine<Exec>::lanes > 1;
 
   Labels labels;
   Operand place;
   TileGrid grid;
   std::int64_t* counts;
 
+  std::int64_t teams() const { return (grid.tiles() + labels_a_team - 1) / labels_a_team; }
+
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    if constexpr (starts_early) wait_for_kernels_before<Exec>();
     Lanes<Exec, Worker::team> const lanes(team);
     std::int64_t const begin = team.league_rank() * labels_a_team, rows = grid.tiles();
     std::int64_t const end = begin + labels_a_team < rows ? begin + labels_a_team : rows;
     std::int64_t mine[2] = {0, 0};
-    for (std::int64_t i = begin + lanes.lane(); i < end; i += lanes.count()) {
-      std::int64_t const label = labels(place.value_offset(tile_index(grid, i)));
-      mine[0] += label >= 0 ? 1 : 0;
-      mine[1] += label == Labels::out_of_range ? 1 : 0;
+    for (std::int64_t i = begin + lanes.lane(); i < end; i += at_once * lanes.count()) {
+      Labels::Bits bits[at_once];
+      auto const is = [&](int u) { return i + u * lanes.count() < end; };
+      unroll<at_once>([&](auto u) {
+        if (is(u)) bits[u] = labels.bits(place.value_offset(tile_index(grid, i + u * lanes.count())));
+      });
+      unroll<at_once>([&](auto u) {
+        if (!is(u)) return;
+        std::int64_t const label = labels(bits[u]);
+        mine[0] += label >= 0 ? 1 : 0;
+        mine[1] += label == Labels::out_of_range ? 1 : 0;
+      });
     }
     for (int which = 0; which < 2; ++which) {
       std::int64_t const all = lanes.template join<Add>(mine[which], std::int64_t{0});
-      if (lanes.lane() == 0 && all > 0) Kokkos::atomic_add(counts + which, all);
+      if (lanes.lane() != 0) continue;
+      if (rows <= labels_a_team)
+        counts[which] = all;
+      else if (all > 0)
+        Kokkos::atomic_add(counts + which, all);
     }
   }
 };
 
+/// For both counts, one after the other.
+template <class Exec>
 struct ClearCounts {
+  static constexpr bool starts_early = Machine<Exec>::lanes > 1;
   std::int64_t* counts;
+
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { counts[i] = 0; }
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    if (int const i = thread_of<Exec>(team); i < 2) counts[i] = 0;
+  }
 };
 
 template <class Exec>
 void count_labels(Exec const& exec, CrossEntropyProblem const& problem, Labels const& labels, Operand const& place,
                   TileGrid const& grid) {
-  using Kernel = CountLabels<KernelSpace<Exec>>;
-  for_each_index("tessera::cross_entropy::clear", exec, 2, ClearCounts{problem.counts});
-  launch<Kernel::threads>("tessera::cross_entropy::count", exec,
-                          (grid.tiles() + Kernel::labels_a_team - 1) / Kernel::labels_a_team, 0,
-                          Kernel{labels, place, grid, problem.counts});
+  using Space = KernelSpace<Exec>;
+  using Kernel = CountLabels<Space>;
+  Kernel const kernel{labels, place, grid, problem.counts};
+  if (kernel.teams() != 1) {  // none or several
+    constexpr char const* label = "tessera::cross_entropy::clear";
+    ClearCounts<Space> const clear{problem.counts};
+    if constexpr (Machine<Exec>::lanes > 1)
+      launch<32>(label, exec, 1, 0, clear);
+    else
+      for_each_index(label, exec, 2, clear, 2);
+  }
+  launch<Kernel::threads>("tessera::cross_entropy::count", exec, kernel.teams(), 0, kernel);
 }
 
 }  // namespace tessera::detail

@@ -89,11 +89,13 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
   using Row = PackedRow<Exec, Shape, T>;
   using Base = CrossEntropyRows<T>;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
+  static constexpr bool starts_early = true;
 
   explicit PackedCrossEntropy(Base const& rows) : Base(rows) {}
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Row const row(this->grid, team.league_rank());
+    wait_for_kernels_before<Exec>();
     typename Row::RawParts raw;
     row.load(this->logits, raw, T(lowest));
     LossTarget<float> target;
@@ -102,37 +104,46 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       target = this->target(row.place);
       logit = static_cast<float>(this->logit(row.place, target));
     }
+    typename Row::ValueParts e;  // the logits, then their exponentials relative to the maximum of a warp's
     LossPart part;
     unroll<Row::parts>([&](auto k) {
-      auto const x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < x.size; ++j) part.top = larger(part.top, x[j]);
+      e[k] = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < e[k].size; ++j) part.top = larger(part.top, e[k][j]);
     });
     part.top = Row::join(part.top, [](float a, float b) { return larger(a, b); });
-    float const relative_to = reference_of(part.top);
+    if (this->smoothing != 0) part.total = Row::join(total_of(row, e), Add{});
+    float const top_of_warp = part.top, relative_to = reference_of(part.top);
     unroll<Row::parts>([&](auto k) {
-      auto const x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < x.size; ++j) part.sum += exponential_below(x[j] - relative_to);
-      if (this->smoothing != 0 && row.has(k))
-        for (int j = 0; j < x.size; ++j) part.total += x[j];
+      for (int j = 0; j < e[k].size; ++j) {
+        e[k][j] = exponential_below(e[k][j] - relative_to);
+        part.sum += e[k][j];
+      }
     });
     part.sum = Row::join(part.sum, Add{});
-    if (this->smoothing != 0) part.total = Row::join(part.total, Add{});
     if constexpr (Shape::warps > 1) {
       part = Row::template of_warp<PackedCrossEntropy>(part);
       part = JoinLoss{}(part, [](float x, auto const& f) { return Row::join_parts(x, f); });
     }
     if (row.lane == 0 && row.inside()) this->write_loss(row.place, target, part, Kokkos::log(part.sum), logit);
     if (!this->d_logits.present()) return;
-    LossSlope const slope(target, part, this->smoothing, this->each);
-    float const to = reference_of(part.top);
+    LossSlope slope(target, part, this->smoothing, this->each);
+    float const to = reference_of(part.top), of_label = slope.of_label(exponential_below(logit - to));
+    if constexpr (Shape::warps > 1) slope.factor *= exponential_below(top_of_warp - to);
     row.template store<T>(this->d_logits, [&](auto k) {
-      auto x = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < x.size; ++j) x[j] = exponential_below(x[j] - to);
-      slope(x);
-      return x;
+      slope(e[k]);
+      return e[k];
     });
     if (target.counts() && row.has_column(static_cast<int>(target.label)))
-      (&row.place.template value<T>(this->d_logits))[target.label] = T(slope.of_label(exponential_below(logit - to)));
+      (&row.place.template value<T>(this->d_logits))[target.label] = T(of_label);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION static float total_of(Row const& row, typename Row::ValueParts const& x) {
+    float total = 0;
+    unroll<Row::parts>([&](auto k) {
+      if (row.has(k))
+        for (int j = 0; j < x[k].size; ++j) total += x[k][j];
+    });
+    return total;
   }
 };
 

@@ -510,6 +510,7 @@ void with_ragged_staying_shape(std::int64_t columns, F const& f) {
   constexpr int width = packed_width<T>, few = 8 / width;
   if (columns <= 16 * 8) return f(StayingShape<16, few, false, 1>{});
   if (columns <= 32 * 8) return f(StayingShape<32, few, false, 1>{});
+  if (columns <= 32 * 16) return f(StayingShape<32, 2 * few, false, 1>{});
   if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, false, 1>{});
   if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, false, 1>{});
   if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, false, 1>{});

@@ -69,6 +69,7 @@ struct PackedGrid {
   int columns = 0;
   bool ragged = false;  // of rows that begin anywhere: then `packs` is how many one may have
   PackPhase phase;
+  std::int64_t apart = 0;  // of ragged rows: before this one there are the elements of a pack behind a row's last one
 
   PackedGrid(TileGrid const& grid, int width, std::int64_t missing = 0)
       : rows(grid.tiles()),
@@ -272,6 +273,13 @@ bool make_ragged(PackedGrid& rows, TileGrid const& grid, RowArray const& first, 
     return !a.present() || (neighbours(a) && phase_of(a) == phase_of(first));
   };
   if (!fits(first) || !(fits(rest) && ...)) return false;
+  // The last row ends behind all others, and no other ends so near to it as within a pack, unless rows overlap.
+  auto const overlap = [&](RowArray const& a) {
+    bool near = false;
+    for (int d = 0; d < 3; ++d) near = near || (a.extent[d] > 1 && a.stride[d] < width);
+    return a.present() && near;
+  };
+  rows.apart = overlap(first) || (overlap(rest) || ...) ? 0 : rows.rows - 1;
   rows.ragged = true;
   rows.around = static_cast<int>((grid.columns + 2 * width - 2) / width);
   rows.phase = phase_of(first);

@@ -320,13 +320,17 @@ class StreamedRows {
       copied[which] = static_cast<T const*>(from[which].data) + place.offset(from[which]) + copied_column;
     });
   }
-  /// Nothing is read behind the row: it may be the last one. What lies before it is in the same 16 bytes.
+  /// Nothing is read behind the last row. What lies before a row is in the same 16 bytes.
   KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, int first, int packs_left) const {
     TESSERA_ROLLED
     for (int k = 0; k < batch && k * threads < packs_left; ++k) {
       int const at = first + k * step, left = grid.columns - (copied_column + at);
       unroll<Operands>([&](auto i) {
-        Atoms::copy_ahead_part(to + (i * batch + k) * threads, copied[i] + at, left < width ? left : width);
+        Raw* const place = to + (i * batch + k) * threads;
+        if (left >= width || copied_row < grid.apart)
+          Atoms::copy_ahead(place, copied[i] + at);
+        else
+          Atoms::copy_ahead_part(place, copied[i] + at, left);
       });
     }
   }
