@@ -91,8 +91,8 @@ KOKKOS_FORCEINLINE_FUNCTION Acc loss_of(LossTarget<Acc> const& target, Acc log_s
 /// counts(0) rows that count, counts(1) labels out of range; integers, added in any order. One team alone writes them.
 template <class Exec>
 struct CountLabels {
-  static constexpr int threads = 512, at_once = 8;
-  static constexpr std::int64_t labels_a_team = 8192;
+  static constexpr int threads = 256, at_once = 8;
+  static constexpr std::int64_t labels_a_team = threads * at_once, labels_alone = 4 * labels_a_team;
   static constexpr bool starts_early = Machine<Exec>::lanes > 1;
 
   Labels labels;
@@ -100,14 +100,15 @@ struct CountLabels {
   TileGrid grid;
   std::int64_t* counts;
 
-  std::int64_t teams() const { return (grid.tiles() + labels_a_team - 1) / labels_a_team; }
+  KOKKOS_FUNCTION std::int64_t of_each() const { return grid.tiles() <= labels_alone ? labels_alone : labels_a_team; }
+  std::int64_t teams() const { return (grid.tiles() + of_each() - 1) / of_each(); }
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     if constexpr (starts_early) wait_for_kernels_before<Exec>();
     Lanes<Exec, Worker::team> const lanes(team);
-    std::int64_t const begin = team.league_rank() * labels_a_team, rows = grid.tiles();
-    std::int64_t const end = begin + labels_a_team < rows ? begin + labels_a_team : rows;
-    std::int64_t mine[2] = {0, 0};
+    std::int64_t const begin = team.league_rank() * of_each(), rows = grid.tiles();
+    std::int64_t const end = begin + of_each() < rows ? begin + of_each() : rows;
+    std::int64_t mine = 0;  // both, the second times 2^32
     for (std::int64_t i = begin + lanes.lane(); i < end; i += at_once * lanes.count()) {
       Labels::Bits bits[at_once];
       auto const is = [&](int u) { return i + u * lanes.count() < end; };
@@ -117,17 +118,17 @@ struct CountLabels {
       unroll<at_once>([&](auto u) {
         if (!is(u)) return;
         std::int64_t const label = labels(bits[u]);
-        mine[0] += label >= 0 ? 1 : 0;
-        mine[1] += label == Labels::out_of_range ? 1 : 0;
+        mine += label >= 0 ? 1 : label == Labels::out_of_range ? std::int64_t{1} << 32 : 0;
       });
     }
+    std::int64_t const all = lanes.template join<Add>(mine, std::int64_t{0});
+    if (lanes.lane() != 0) return;
     for (int which = 0; which < 2; ++which) {
-      std::int64_t const all = lanes.template join<Add>(mine[which], std::int64_t{0});
-      if (lanes.lane() != 0) continue;
-      if (rows <= labels_a_team)
-        counts[which] = all;
-      else if (all > 0)
-        Kokkos::atomic_add(counts + which, all);
+      std::int64_t const count = which == 0 ? all & 0xffffffff : all >> 32;
+      if (rows <= labels_alone)
+        counts[which] = count;
+      else if (count > 0)
+        Kokkos::atomic_add(counts + which, count);
     }
   }
 };
