@@ -5,6 +5,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -296,6 +297,16 @@ struct WarpAtoms<test::Warps> {
       }
     return largest;
   }
+  template <class T>
+  static std::uint32_t magnitudes(std::uint32_t x) {
+    return x & (sizeof(T) == 2 ? 0x7fff7fffu : 0x7fffffffu);
+  }
+  template <class T>
+  static std::uint32_t larger_magnitudes(std::uint32_t x, std::uint32_t y) {
+    if constexpr (sizeof(T) == 4) return x > y ? x : y;
+    constexpr std::uint32_t low = 0xffff;
+    return std::max(x & low, y & low) | std::max(x & ~low, y & ~low);
+  }
   template <class T, int N>
   static void renew(Pack<T, N>&) {}
   template <class T, int N>
@@ -312,6 +323,10 @@ struct WarpAtoms<test::Warps> {
         y[i] = T(x[i]);
     }
     return y;
+  }
+  template <class T, int N>
+  static Pack<std::uint32_t, N / 4> narrowed_words(Pack<float, N> const& x) {
+    return __builtin_bit_cast(Pack<std::uint32_t, N / 4>, narrowed<T>(x));
   }
 };
 
