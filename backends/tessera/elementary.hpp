@@ -10,6 +10,9 @@
 #if defined(__CUDACC__)
 #include <tessera/cuda/ptx.hpp>
 #endif
+#if !defined(__CUDA_ARCH__)
+#include <tessera/half_turns.hpp>
+#endif
 
 // Functions that a machine has in one instruction, where its library spends several on cases that its caller excludes;
 // and such as loops on a CPU become SIMD code with, which those of the C library are not.
@@ -226,8 +229,8 @@ __device__ __noinline__ float sine_by_library(float x) { return ::sinf(x); }
 __device__ __noinline__ float cosine_by_library(float x) { return ::cosf(x); }
 #endif
 
-/// sin x, within 2.1 units in the last place on a GPU: its library selects one of two polynomials for every element.
-/// For narrow results the error is 2^-19 of it and 2^-34 besides.
+/// sin x, within 2.1 units in the last place: a GPU's library selects one of two polynomials for every element, and
+/// that of a CPU is a call. For narrow results the error on a GPU is 2^-19 of it and 2^-34 besides.
 template <bool Narrow = false>
 KOKKOS_FORCEINLINE_FUNCTION float sine(float x) {
 #if defined(__CUDA_ARCH__)
@@ -236,7 +239,7 @@ KOKKOS_FORCEINLINE_FUNCTION float sine(float x) {
   float const shifted = fmaf(x, 0.318309873f, magic);
   return sine_of_rest<Narrow>(rest_of_turns<Narrow>(x, shifted - magic), __float_as_uint(shifted));
 #else
-  return Kokkos::sin(x);
+  return sine_of_any<false>(x);
 #endif
 }
 /// cos x likewise, as the sine of a quarter of a turn more.
@@ -248,7 +251,7 @@ KOKKOS_FORCEINLINE_FUNCTION float cosine(float x) {
   float const shifted = fmaf(x, 0.318309873f, -0.5f) + magic;
   return sine_of_rest<Narrow>(rest_of_turns<Narrow>(x, (shifted - magic) + 0.5f), __float_as_uint(shifted) ^ 1);
 #else
-  return Kokkos::cos(x);
+  return sine_of_any<true>(x);
 #endif
 }
 
