@@ -86,6 +86,8 @@ TEST_CASE_TEMPLATE_DEFINE("rotary_embedding agrees with fp64", Exec, values_id) 
       check<Exec, bf16_t, bf16_t>({1, 3, 2, 6, 3}, options);
       check<Exec, bf16_t, bf16_t>({1, 3, 2, 5, 2}, options);
       check<Exec, float, float>({1, 3, 2, 4, 0}, options);
+      check<Exec, bf16_t, float>({1, 3, 2, 700, 300}, options);
+      check<Exec, float, fp16_t>({1, 3, 2, 514, 257}, options);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include <tessera/divisor.hpp>
+#include <tessera/element/strip.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/pack_conversion.hpp>
 #include <tessera/portable/pack.hpp>
@@ -66,6 +67,63 @@ struct RotaryKernel {
     }
     for (std::int64_t j = 2 * pairs; j < features; ++j)
       to[j * rows.out.column] = static_cast<To>(static_cast<Acc>(from[j * rows.in.column]));
+  }
+};
+
+/// Neighbouring elements of at most 32 bits on a CPU: one index a head of a token. What is read, turned and rounded of
+/// a strip of pairs are loops of their own.
+template <bool Interleaved>
+struct HostRotary {
+  static constexpr bool vectorises = true;
+  static constexpr int strip = 128;
+
+  RotaryRows rows;
+  std::int64_t pairs, features, sine_position;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
+    RotaryRows::Place const at = rows.place(row);
+    RowInputs<float>::visit(rows.in.type, [&](auto from_tag) TESSERA_INLINE_LAMBDA {
+      RowInputs<float>::visit(rows.out.type, [&](auto to_tag) TESSERA_INLINE_LAMBDA {
+        turn(at, static_cast<typename decltype(from_tag)::type const*>(rows.in.data) + at.in,
+             static_cast<typename decltype(to_tag)::type*>(const_cast<void*>(rows.out.data)) + at.out);
+      });
+    });
+  }
+
+  template <class From, class To>
+  KOKKOS_FORCEINLINE_FUNCTION void turn(RotaryRows::Place const& at, From const* from, To* to) const {
+    float in[2 * strip], out[2 * strip];
+    for (std::int64_t k = 0; k < pairs; k += strip) {
+      auto const n = static_cast<int>(pairs - k < strip ? pairs - k : strip);
+      float const *const c = rows.cosine + at.token * rows.position + k, *const s =
+                                                                             rows.sine + at.token * sine_position + k;
+      if constexpr (Interleaved) {
+        read_strip(from + 2 * k, 1, 2 * n, in);
+        turn_strip<2, 1>(in, out, c, s, n);
+        write_strip(out, 2 * n, to + 2 * k, 1);
+      } else {
+        read_strip(from + k, 1, n, in);
+        read_strip(from + pairs + k, 1, n, in + strip);
+        turn_strip<1, strip>(in, out, c, s, n);
+        write_strip(out, n, to + k, 1);
+        write_strip(out + strip, n, to + pairs + k, 1);
+      }
+    }
+    for (std::int64_t k = 2 * pairs; k < features; k += strip) {
+      auto const n = static_cast<int>(features - k < strip ? features - k : strip);
+      read_strip(from + k, 1, n, in);
+      write_strip(in, n, to + k, 1);
+    }
+  }
+  /// Pairs begin `Step` elements from each other and their second elements lie `Other` behind the first.
+  template <int Step, int Other>
+  KOKKOS_FORCEINLINE_FUNCTION void turn_strip(float const* in, float* out, float const* c, float const* s,
+                                              int n) const {
+    for (int i = 0; i < n; ++i) {
+      float const x = in[Step * i], y = in[Step * i + Other], sine = rows.sign * s[i];
+      out[Step * i] = x * c[i] - y * sine;
+      out[Step * i + Other] = y * c[i] + x * sine;
+    }
   }
 };
 
@@ -181,7 +239,17 @@ void run_rotary(Exec const& exec, RotaryProblem const& problem) {
   auto const start = [&](auto kernel) { for_each_index("tessera::rotary_embedding", exec, problem.in.rows(), kernel); };
   std::int64_t const pairs = problem.cosine.extent[3];
   using Space = KernelSpace<Exec>;
-  if (any_is_double(problem.in, problem.out))
+  bool const doubles = any_is_double(problem.in, problem.out);
+  if constexpr (Machine<Exec>::is_host)
+    if (!doubles && rows.in.column == 1 && rows.out.column == 1 && problem.cosine.stride[3] == 1 &&
+        problem.sine.stride[3] == 1) {
+      if (problem.interleaved)
+        start(HostRotary<true>{rows, pairs, grid.columns, problem.sine.stride[2]});
+      else
+        start(HostRotary<false>{rows, pairs, grid.columns, problem.sine.stride[2]});
+      return;
+    }
+  if (doubles)
     start(RotaryKernel<Space, double>{rows, pairs, grid.columns, problem.cosine.stride[3], problem.sine.stride[3],
                                       problem.sine.stride[2], problem.interleaved});
   else
