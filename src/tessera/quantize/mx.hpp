@@ -133,8 +133,7 @@ template <class Exec, class T, bool Draws>
 struct PackedMxQuantize : MxPacks<Exec, T> {
   using Base = MxPacks<Exec, T>;
   using Base::all, Base::in_flight, Base::lanes, Base::rows, Base::width;
-  using typename Base::Atoms, typename Base::Bytes, typename Base::Eight, typename Base::Spot, typename Base::Values,
-      typename Base::Words;
+  using typename Base::Atoms, typename Base::Eight, typename Base::Spot, typename Base::Values, typename Base::Words;
 
   explicit PackedMxQuantize(Base const& packs) : Base(packs) {}
 
@@ -180,8 +179,8 @@ struct PackedMxQuantize : MxPacks<Exec, T> {
   /// Each element as what it is rounded to stochastically. Four share an evaluation of Philox.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void draw(Spot const& spot, int lane, Values& x) const {
-    MxRows::Place const at = rows.place(spot.index);
-    std::uint64_t const group = rows.index(at.row, at.block * mx_block + lane * width) / 4;
+    // Rows are whole blocks: block `index` begins `index` blocks into Philox's sequence.
+    auto const group = static_cast<std::uint64_t>(spot.index * mx_block + lane * width) / 4;
     unroll<2>([&](auto half) {
       PhiloxCounter const words = philox_words(rows.options.seed, rows.options.offset, group + half);
       unroll<4>([&](auto j) {
