@@ -45,8 +45,13 @@ inline CUtensorMapDataType tensor_map_type(Scalar type) {
 /// A map over a stack of matrices for boxes of `box_rows` rows and one line of columns, of 128, 64 or 32 bytes and so
 /// swizzled in shared memory. Reads outside a matrix give zero, writes there are dropped. The stack satisfies
 /// bulk_copyable().
-inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line = line_bytes) {
+///
+/// `boxes` side by side are copied at a time. Of a line that is copied alone L2 fetches its neighbour too, which the
+/// next step wants; where neighbours are copied as well, they would be fetched twice (on an H200 decoding read 4.2 TB/s
+/// of K and V with it, docs/measurements/attention-forward.md).
+inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int boxes = 1, int line = line_bytes) {
   CUtensorMap map;
+  auto const promotion = boxes > 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   auto const size = static_cast<std::int64_t>(size_of(m.type));
   auto const extent = [](std::int64_t n) { return static_cast<cuuint64_t>(n); };
   // An extent of one has no stride of its own: any multiple of 16 bytes will do.
@@ -61,7 +66,7 @@ inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int line = lin
                                                line == line_bytes ? CU_TENSOR_MAP_SWIZZLE_128B
                                                : line == 64       ? CU_TENSOR_MAP_SWIZZLE_64B
                                                                   : CU_TENSOR_MAP_SWIZZLE_32B,
-                                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                               promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) throw std::runtime_error("tessera: the CUDA driver refused a tensor map");
   return map;
 }
