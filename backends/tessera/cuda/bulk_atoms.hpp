@@ -68,16 +68,22 @@ struct Atoms : Registers<Element, Sizes> {
     static constexpr bool left = false;
   };
 
+  /// Bytes of a row that are copied at a time.
+  template <class Tile>
+  static constexpr int together() {
+    return Tile::boxes * line_bytes;
+  }
+
   template <class Tile>
   static Source source(MatrixStack const& m, int teams_together = 1) {
-    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines / teams_together, Tile::boxes);
+    return tensor_map(Tile::transposed ? m.transposed() : m, Tile::lines / teams_together, together<Tile>());
   }
   /// The same for a matrix that may have fewer rows than a tile: the copy engine is slow to fill what is missing, so
   /// nothing is, and rows of products that are not stored come from whatever the stage holds.
   template <class Tile>
   static Source clipped_source(MatrixStack const& m, int teams_together = 1) {
     if (teams_together > 1) return source<Tile>(m, teams_together);
-    return tensor_map(Tile::transposed ? m.transposed() : m, box_lines<Tile>(m), Tile::boxes);
+    return tensor_map(Tile::transposed ? m.transposed() : m, box_lines<Tile>(m), together<Tile>());
   }
   /// The last tiles of a matrix, of which one may hang over its edge and, of those of a cluster of `along` teams, some
   /// may lie outside: lines that are not there are not copied, but for the rest of the eight by which the swizzle goes.
@@ -94,7 +100,7 @@ struct Atoms : Registers<Element, Sizes> {
           hangs(!Tile::transposed && rows % share != 0),
           any(!Tile::transposed && rows % (Tile::lines * along) != 0 &&
               (rows > Tile::lines || teams_together * along > 1)) {
-      if (hangs) part = tensor_map(m, eights(rows % share), Tile::boxes);
+      if (hangs) part = tensor_map(m, eights(rows % share), together<Tile>());
     }
     /// That are copied of a tile from `row` on.
     KOKKOS_FUNCTION int lines(std::int64_t row) const {
@@ -110,7 +116,7 @@ struct Atoms : Registers<Element, Sizes> {
   template <class Tile>
   static Source paged_source(MatrixStack const& m) {
     static_assert(!Tile::transposed);
-    return tensor_map(m, box_lines<Tile>(m), Tile::boxes);
+    return tensor_map(m, box_lines<Tile>(m), together<Tile>());
   }
   /// What copies of a tile from there bring.
   template <class Tile>
@@ -124,7 +130,7 @@ struct Atoms : Registers<Element, Sizes> {
       StoreBoxes const boxes = store_boxes_of<Accumulator>(static_cast<int>(size_of(m.type)));
       t.staged = boxes.all && bulk_copyable(m);
       if (t.staged && boxes.whole > 0) t.whole = tensor_map(m, 64);
-      if (t.staged && boxes.shorter > 0) t.shorter = tensor_map(m, 64, 1, boxes.line);
+      if (t.staged && boxes.shorter > 0) t.shorter = tensor_map(m, 64, boxes.line, boxes.line);
     }
     return t;
   }

@@ -46,13 +46,13 @@ inline CUtensorMapDataType tensor_map_type(Scalar type) {
 /// swizzled in shared memory. Reads outside a matrix give zero, writes there are dropped. The stack satisfies
 /// bulk_copyable().
 ///
-/// `boxes` side by side are copied at a time. Of a line that is copied alone L2 fetches its neighbour too, which the
-/// next step wants; where neighbours are copied as well, they would be fetched twice (on an H200 decoding read 4.2 TB/s
-/// of K and V with it, docs/measurements/attention-forward.md).
-inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int boxes = 1, int line = line_bytes) {
+/// With a line L2 fetches its neighbour, which another step will want, unless rows are copied whole (`together` bytes
+/// of a row are at a time): two lines would fetch both (docs/measurements/attention-forward.md, Decoding).
+inline CUtensorMap tensor_map(MatrixStack const& m, int box_rows, int together = line_bytes, int line = line_bytes) {
   CUtensorMap map;
-  auto const promotion = boxes > 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   auto const size = static_cast<std::int64_t>(size_of(m.type));
+  auto const promotion =
+      m.cols * size > together ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   auto const extent = [](std::int64_t n) { return static_cast<cuuint64_t>(n); };
   // An extent of one has no stride of its own: any multiple of 16 bytes will do.
   auto const stride = [&](std::int64_t n, std::int64_t s) { return static_cast<cuuint64_t>(n > 1 ? s * size : 16); };
