@@ -21,7 +21,7 @@ CUtensorMap tensor_map_like(Scalar type) {
   any.data = reinterpret_cast<void const*>(std::uintptr_t{1024});  // is not read
   any.type = type;
   any.rows = any.cols = any.row_stride = any.col_stride = 1;
-  return tensor_map(any, Tile::lines, 0);
+  return tensor_map(any, Tile::lines, 0);  // rows of what it will be of are not copied whole
 }
 
 /// A team of one warp a map. Matrices gives the matrix, as Atoms::source() has it.
