@@ -22,7 +22,7 @@ Implementation attention_with_score(Exec const& exec, Operand const& q, Operand 
                                     Operand const& o, std::string const& name) {
   int const heads = q.extent_int(1), queries = q.extent_int(2), keys = k.extent_int(2), offset = keys - queries;
   if (name == "alibi") {
-    auto const slopes = random_view<Vector<Exec, float>>(exec, 4, heads);
+    auto const slopes = alibi_slopes(exec, heads);
     return with_score(exec, q, k, v, o, score::alibi(slopes, offset), slopes);
   }
   if (name == "relative") {

@@ -11,7 +11,7 @@ template <class Exec>
 Implementation backward_with_score(Exec const& exec, BackwardOperands<Exec, bf16_t> const& x,
                                    AttentionBackwardOptions options, std::string const& name) {
   if (name == "softcap") return backward_of(exec, x, options, score::SoftCap{50.0});
-  auto const slopes = random_view<Vector<Exec, float>>(exec, 9, x.q.extent_int(1));
+  auto const slopes = alibi_slopes(exec, x.q.extent_int(1));
   int const offset = x.k.extent_int(2) - x.q.extent_int(2);
   return backward_of(exec, x, options, score::alibi(slopes, offset), mask::All{}, slopes);
 }

@@ -4,6 +4,7 @@
 #define TESSERA_PERF_DATA_HPP
 
 #include <Kokkos_Core.hpp>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -70,6 +71,17 @@ View random_view(Exec const& exec, std::uint64_t seed, Extents... extents) {
                   static_cast<std::size_t>(extents)...);
   fill_random(exec, view, seed);
   return view;
+}
+
+/// The slopes of ALiBi as Press, Smith and Lewis (2022) set them: 2^(-8 (h + 1) / heads).
+template <class Exec>
+Vector<Exec, float> alibi_slopes(Exec const& exec, int heads) {
+  Vector<Exec, float> const slopes("slopes", static_cast<std::size_t>(heads));
+  auto const on_host = Kokkos::create_mirror_view(Kokkos::HostSpace{}, slopes);
+  for (int h = 0; h < heads; ++h) on_host(h) = std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(heads));
+  Kokkos::deep_copy(exec, slopes, on_host);
+  exec.fence();
+  return slopes;
 }
 
 /// A View of these extents, all zero.

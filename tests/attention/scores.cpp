@@ -138,6 +138,40 @@ TEST_CASE_TEMPLATE_DEFINE("ALiBi and additive biases over whole tiles and edges"
 }
 TEST_CASE_TEMPLATE_APPLY(biases_id, Spaces);
 
+/// A bias that falls with the distance takes away all weight of most keys, but not of one whose products are large
+/// enough: for the first head's slope still, for the second's just not, for the others' it outweighs near ones.
+TEST_CASE_TEMPLATE_DEFINE("ALiBi leaves out keys that it has taken all weight of, and no others", Exec, lost_id) {
+  AttentionShape const z{1, 4, 2, 70, 900, 16, 24};
+  int const offset = z.keys - z.queries;
+  std::vector<float> const slopes_h = {1.0f, 0.2f, 0.1f, 0.05f};
+  ViewOf<Exec, float*> const slopes("slopes", z.heads);
+  fill(slopes, slopes_h);
+  auto const check = [&]<class T>(T) {
+    Operands<Exec, T> x(z);
+    x.q = uniform<T>(x.q.size(), 1, 0.5, 1.5);
+    auto const set_key = [&](int key, float value) {
+      for (int h = 0; h < z.kv_heads; ++h)
+        for (int c = 0; c < z.d; ++c) x.k[(std::size_t(h) * z.keys + key) * z.d + c] = T(value);
+      fill(x.qv, x.q), fill(x.kv, x.k);
+    };
+    set_key(3, 22);
+    auto options = x.options();
+    options.causal = true;
+    attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options, score::alibi(slopes, offset));
+    x.check([&](int, int i, int j) { return j <= i + offset; },
+            [&](double s, int, int h, int i, int j) { return s + double(slopes_h[std::size_t(h)]) * (j - i - offset); },
+            x.scale());
+    set_key(3, NAN);  // of a key without weight too
+    attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options, score::alibi(slopes, offset));
+    int numbers = 0;
+    for (auto o : values(x.ov)) numbers += !std::isnan(to_double(o));
+    CHECK(numbers == 0);
+  };
+  check(float{});
+  check(bf16_t{});
+}
+TEST_CASE_TEMPLATE_APPLY(lost_id, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("score functors of callers, prepared or not", Exec, own_id) {
   for (AttentionShape z : shapes)
     for (bool causal : {false, true}) {

@@ -59,6 +59,24 @@ TEST_CASE("the hopper pipeline forms gradients of scores that a plane is added t
   });
 }
 
+TEST_CASE("gradients leave out keys that a linear bias has taken all weight of, and no others") {
+  for (int d : {64, 128, 256})
+    for (bool causal : {false, true})
+      for (bool deterministic : {false, true}) {
+        if (deterministic && d == 256) continue;
+        AttentionShape const z{1, 4, 2, 330, 700, d, d};
+        int const offset = z.keys - z.queries;
+        std::vector<float> const of_heads = {0.7f, 0.4f, 0.12f, 0.06f};
+        ViewOf<Exec, float*> const slopes("slopes", z.heads);
+        fill(slopes, of_heads);
+        AttentionRules linear;
+        linear.score = [&](double s, int, int h, int i, int j) {
+          return s + double(of_heads[std::size_t(h)]) * (j - i - offset);
+        };
+        check_score(z, hopper_backward(causal, deterministic), score::alibi(slopes, offset), linear);
+      }
+}
+
 TEST_CASE("the hopper pipeline goes through capped scores") {
   for_each_shape([](AttentionShape const& z, AttentionBackwardOptions const& options) {
     AttentionRules capped;

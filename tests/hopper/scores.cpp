@@ -46,6 +46,37 @@ TEST_CASE("the hopper pipeline adds linear biases of any size") {
   }
 }
 
+/// A bias that falls with the distance takes away all weight of most keys, but not of one whose products are large
+/// enough: for the first head's slope still, for the second's just not, for the others' it outweighs near ones.
+TEST_CASE("the hopper pipeline leaves out keys that a linear bias has taken all weight of, and no others") {
+  for (int d : {64, 128, 256}) {
+    AttentionShape const z{1, 4, 2, 200, 1500, d, d};
+    CAPTURE(z.d);
+    std::vector<float> const of_heads = {0.5f, 0.12f, 0.0625f, 0.03f};
+    ViewOf<Exec, float*> const slopes("slopes", z.heads);
+    fill(slopes, of_heads);
+    int const offset = z.keys - z.queries;
+    HopperAttention x(z);
+    x.qh = uniform<bf16_t>(x.q.size(), 1, 0.5, 1.5);
+    fill(x.q, x.qh);
+    auto const set_key = [&](int key, float value) {
+      for (int h = 0; h < z.kv_heads; ++h)
+        for (int c = 0; c < d; ++c) x.kh[(std::size_t(h) * z.keys + key) * d + c] = bf16_t(value);
+      fill(x.k, x.kh);
+    };
+    set_key(3, 90 / std::sqrt(float(d)));
+    for (bool causal : {false, true})
+      check_score_of(x, {.causal = causal}, score::alibi(slopes, offset), [&](double s, int, int h, int i, int j) {
+        return s + double(of_heads[std::size_t(h)]) * (j - i - offset);
+      });
+    set_key(3, NAN);  // of a key without weight too
+    x.run({.causal = true}, score::alibi(slopes, offset));
+    int numbers = 0;
+    for (bf16_t o : values(x.o)) numbers += !std::isnan(to_double(o));
+    CHECK(numbers == 0);
+  }
+}
+
 TEST_CASE("the hopper pipeline adds biases by distance") {
   for (AttentionShape z : scored_shapes)
     for (int most : {20, 1000}) check_relative(z, most);

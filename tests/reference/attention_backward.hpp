@@ -37,6 +37,7 @@ struct AttentionRules {
 ///
 ///     e_P = ((d + 4)·u·scale·Σ|q||k| + 4·u·|s|)·|score'| + 8·u·(|score(s)| + |LSE| + 1) + u_L·|LSE|,
 ///
+/// and by all of it below the normal range of the accumulator, where it may be 0;
 /// dP by (d_v + 2)·u·Σ|dO||v|, δ by (d_v + 2)·u·Σ|O||dO| + u_O·Σ|O||dO|, and dS = P (dP − δ) by P times the sum of
 /// these two and of (e_P + 2u + u_w)·(|dP| + |δ|); sums over n terms add (n + 4)·u of their magnitudes. dS itself,
 /// (B, H, S_q, S_k), is added to `of_scores`.
@@ -53,6 +54,7 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
   AttentionBackwardReference r{GradientReference(rows * z.d), GradientReference(kv_rows * z.d),
                                GradientReference(kv_rows * z.d_v)};
   int const shared = z.heads / z.kv_heads;
+  double const least_weight = std::ldexp(1.0, u.sum < unit_roundoff<float>() ? -1022 : -126);
   double const own_sums = (z.keys + 4) * u.sum, key_sums = (double(shared) * z.queries + 4) * u.sum;
   for (int b = 0; b < z.batch; ++b)
     for (int h = 0; h < z.heads; ++h)
@@ -85,8 +87,8 @@ AttentionBackwardReference attention_backward_reference(AttentionShape z, std::v
           double const given = rules.score(s, b, h, i, j);
           dp *= kept, dp_size *= kept;
           double const p = std::exp(given - lse), ds = p * (dp - delta) * slope;
-          double const p_error =
-              (z.d + 4) * u.sum * s_size + 4 * u.sum * (std::fabs(s) + std::fabs(lse) + 1) + u.lse * std::fabs(lse);
+          double const p_error = (z.d + 4) * u.sum * s_size + 4 * u.sum * (std::fabs(s) + std::fabs(lse) + 1) +
+                                 u.lse * std::fabs(lse) + (p < least_weight ? 1 : 0);
           double const ds_error = p * std::max(1.0, std::fabs(slope)) *
                                   ((z.d_v + 2) * u.sum * dp_size + delta_error +
                                    (p_error + 2 * u.sum + u.weight) * (std::fabs(dp) + std::fabs(delta)));

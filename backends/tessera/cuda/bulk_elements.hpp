@@ -328,6 +328,25 @@ struct ElementMath : ConsumerThread {
   }
   /// For all threads that share rows with this one.
   __device__ __forceinline__ bool holds_for_all(bool own) const { return __all_sync(~0u, own); }
+  /// The same place, of which the compiler does not know it: what depends on it is not computed ahead and kept.
+  template <class T>
+  __device__ __forceinline__ T* anew(T* place) const {
+    return ptx::anew(place);
+  }
+  /// For all consumers.
+  __device__ __forceinline__ bool holds_for_team(bool own) const {
+    constexpr int consumers = Held::consumers;
+    return ptx::named_all(4 + consumers, consumers * warpgroup, own);
+  }
+  /// Whether no element of a warpgroup is above its row's limit, or NaN.
+  template <int M, int N>
+  __device__ __forceinline__ bool all_within(Accumulator<M, N> const& acc, RowValues<M> const& limits) const {
+    static_assert(Accumulator<M, N>::blocks == 1);
+    bool within[4] = {true, true, true, true};
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) within[i % 4] &= acc.r[0][i] <= limits.v[i % 4 / 2];
+    return ptx::named_all(4 + group, warpgroup, within[0] & within[1] & within[2] & within[3]);
+  }
   /// rows = max(rows, |acc|) of this thread's part of a row, for a start that is not negative
   template <int M, int N>
   __device__ __forceinline__ void own_row_max_magnitude(Accumulator<M, N> const& acc, RowValues<M>& rows) const

@@ -91,6 +91,19 @@ __device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarr
 __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// Whether it holds for all of them.
+__device__ __forceinline__ bool named_all(int id, int threads, bool own) {
+  std::uint32_t all;
+  asm volatile(
+      "{\n.reg .pred own, all;\n"
+      "setp.ne.u32 own, %3, 0;\n"
+      "bar.red.and.pred all, %1, %2, own;\n"
+      "selp.u32 %0, 1, 0, all;\n}"
+      : "=r"(all)
+      : "r"(id), "r"(threads), "r"(static_cast<std::uint32_t>(own))
+      : "memory");
+  return __all_sync(~0u, all != 0);  // the compiler knows of this that it is the same for a warp
+}
 __device__ __forceinline__ void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -234,6 +247,11 @@ __device__ __forceinline__ float anew(float x) {
 }
 __device__ __forceinline__ double anew(double x) {
   asm volatile("" : "+d"(x));
+  return x;
+}
+template <class T>
+__device__ __forceinline__ T* anew(T* x) {
+  asm volatile("" : "+l"(x));
   return x;
 }
 __device__ __forceinline__ int anew(int x) {

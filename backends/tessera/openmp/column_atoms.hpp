@@ -312,6 +312,13 @@ struct ColumnAtoms : Sizes {
               acc, [&](Compute* x, int row, int lanes) { loops_of(lanes).largest(x, acc.cols, rows.v + row); });
       on_panels<maxima>(acc, rows.v);
     }
+    /// Whether no element is above its row's limit, or NaN.
+    template <int M, int N>
+    bool all_within(Accumulator<M, N>& acc, RowValues<M> const& limits) const {
+      bool all = true;
+      on_panels<within>(acc, limits.v, all);
+      return all;
+    }
     template <int M, int N>
     void row_add_partial(Accumulator<M, N>& acc, RowValues<M>& rows) const {
       on_panels<sums>(acc, rows.v);
@@ -481,6 +488,15 @@ struct ColumnAtoms : Sizes {
         Compute* const most = values + p.row;  // which are no NaNs, and NaNs do not count
         for (int c = 0; c < p.cols; ++c)
           for (int l = 0; l < lanes; ++l) most[l] = chosen(p.first[c * NR + l] > most[l], p.first[c * NR + l], most[l]);
+      });
+    }
+    static void within(PanelPart p, Compute const* limits, bool& all) {
+      p.with_lanes([&](auto lanes) {
+        Compute const* const most = limits + p.row;
+        int beyond = 0;
+        for (int c = 0; c < p.cols; ++c)
+          for (int l = 0; l < lanes; ++l) beyond |= p.first[c * NR + l] <= most[l] ? 0 : 1;
+        all = all && beyond == 0;
       });
     }
     static void sums(PanelPart p, Compute* values) {

@@ -76,6 +76,11 @@ struct AttentionKeyGradients {
   static constexpr bool tabled = requires { requires Atoms::factors_in_memory; };
   static_assert(!tabled || (scaled && !by_pairs && !Functors::changes && !Functors::drops));
   static constexpr bool stores_scores = requires { requires Atoms::stores_scores; };
+  using Lost = LostWeights<Compute>;
+  /// Steps whose weights are all 0 are left out behind their scores.
+  template <class Math>
+  static constexpr bool asks_for_losses =
+      Functors::template plane_alone<Compute>&& Functors::changes&& AgreesInTeams<Math> && !in_place;
 
   struct Tile : BackwardSequence<Packed>, TilePart<in_place> {
     int head;               // of K and V
@@ -221,26 +226,46 @@ struct AttentionKeyGradients {
       Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
       if constexpr (adds_queries && !in_place)
         clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
-      now.from = &qs.acquire();
-      math.multiply(now.keys->k, now.from->q, work.s, false);
-      weigh(math, t, now, os, work);
-      for (int j = 1; j < t.steps; ++j) {
-        Step next = after(now, t);
+      int j = 0;
+      do {
+        // Or the compiler keeps what it finds of K's place for all runs, in registers that dQ needs.
+        if constexpr (asks_for_losses<Math> && adds_queries) now.keys = math.anew(now.keys);
+        now.from = &qs.acquire();
+        math.multiply(now.keys->k, now.from->q, work.s, false);
+        int end = t.steps;
+        if constexpr (asks_for_losses<Math>) {
+          end = j + steps_with_weights(t, now);
+          if (j >= end) {
+            now.to = &os.acquire();  // by all threads before they agree, so that one may give it back
+            if (loses(math, t, now, work)) {
+              os.release();
+              qs.release();
+              now = after(now, t);
+              ++j;
+              continue;
+            }
+          }
+        }
+        weigh(math, t, now, os, work);
+        for (++j; j < end; ++j) {
+          Step next = after(now, t);
+          gradients(math, t, now, work);
+          if constexpr (ahead) {
+            next.from = &qs.acquire();
+            math.multiply(next.keys->k, next.from->q, work.s, false);
+          }
+          finish<ahead ? 1 : 0>(math, t, now, qs, os, work);
+          if constexpr (!ahead) {
+            next.from = &qs.acquire();
+            math.multiply(next.keys->k, next.from->q, work.s, false);
+          }
+          weigh(math, t, next, os, work);
+          now = next;
+        }
         gradients(math, t, now, work);
-        if constexpr (ahead) {
-          next.from = &qs.acquire();
-          math.multiply(next.keys->k, next.from->q, work.s, false);
-        }
-        finish<ahead ? 1 : 0>(math, t, now, qs, os, work);
-        if constexpr (!ahead) {
-          next.from = &qs.acquire();
-          math.multiply(next.keys->k, next.from->q, work.s, false);
-        }
-        weigh(math, t, next, os, work);
-        now = next;
-      }
-      gradients(math, t, now, work);
-      finish<0>(math, t, now, qs, os, work);
+        finish<0>(math, t, now, qs, os, work);
+        if constexpr (asks_for_losses<Math>) now = after(now, t);
+      } while (asks_for_losses<Math> && j < t.steps);
       ks.release();
       Compute const scale = shape.scale;
       if constexpr (of_keys) math.for_each(work.dk, [scale](Compute& x, int, int) { x *= scale; });
@@ -303,11 +328,35 @@ struct AttentionKeyGradients {
     else
       return stage.v;
   }
+  /// How many steps there are, from this one on of its head, before a bias that falls with the distance has likely left
+  /// nothing of weights.
+  KOKKOS_FORCEINLINE_FUNCTION int steps_with_weights(Tile const& t, Step const& step) const {
+    BackwardSight const sight = shape.sight_of(t, t.keys);
+    int const all = (t.first + t.a_head) - step.query / BM, last = t.key + BN - 1,
+              furthest = Lost::furthest(head_weights(step).of_head.plane(step.query, last));
+    if (furthest >= sight.keys - 1 - last) return all;
+    int const queries = sight.first_query(last + furthest + 1) - step.query, some = (queries + BM - 1) / BM;
+    return queries <= 0 ? 0 : (some < all ? some : all);
+  }
+  /// Whether every weight of a step is 0, of the products in work.s.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION bool loses(Math& math, Tile const& t, Step const& step, Work& work) const {
+    math.template wait_for<0>(work.s);
+    if (hides(t, step)) return false;
+    Lost const lost(head_weights(step).of_head.plane(step.query, t.key + BN - 1), BM,
+                    shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner)));
+    Compute const(&lse)[BM] = numbers(t, *step.from, rows.lse, step);
+    bool all = true;
+    math.for_each_with_column(work.s, math.columns(lse), [&](Compute const& x, Compute column) TESSERA_INLINE_LAMBDA {
+      all = all & lost.has(x, column);
+    });
+    return math.holds_for_team(all);
+  }
   /// Weights, and what arrives for them, of the products in work.s.
   template <class Math, class SO>
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, Step& step, SO& os, Work& work) const {
     draw(math, t, step, work);
-    step.to = &os.acquire();
+    if (!asks_for_losses<Math> || step.to == nullptr) step.to = &os.acquire();
     if constexpr (of_keys) math.multiply(step.keys->v, step.to->d_o, work.dp, false);
     bool const asks = asks_mask(t, step);
     Compute exponent_factor = 0;

@@ -21,6 +21,12 @@ struct AttentionQueryGradients {
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
   static constexpr bool scaled = requires { requires Atoms::scales_heads; };
 
+  using Lost = LostWeights<Compute>;
+  /// Steps whose weights are all 0 are left out behind their scores.
+  template <class Math>
+  static constexpr bool asks_for_losses =
+      Functors::template plane_alone<Compute>&& Functors::changes&& AgreesInTeams<Math>;
+
   struct Tile : BackwardSequence<Packed> {
     int head;
     int query, keys;   // first one, and how many keys count
@@ -129,19 +135,35 @@ struct AttentionQueryGradients {
         now = &ks.acquire();
         math.multiply(own.q, now->k, work.s, false);
       };
-      score();
-      weigh(math, t, 0, own, vs, work);
-      for (int j = 1; j < t.steps; ++j) {
+      int j = 0;
+      do {
+        score();
+        ValueStage const* values = nullptr;
+        int end = t.steps;
+        if constexpr (asks_for_losses<Math>)
+          if (j < likely_lost_steps(t)) {
+            end = j + 1;
+            values = &vs.acquire();  // by all threads before they agree, so that one may give it back
+            if (loses(math, t, j, work)) {
+              vs.release();
+              ks.release();
+              ++j;
+              continue;
+            }
+          }
+        weigh(math, t, j, own, values, vs, work);
+        for (++j; j < end; ++j) {
+          multiply(math, t, j - 1, *now, work);
+          if constexpr (ahead) score();
+          math.template wait_for<ahead ? 1 : 0>(work.dq);
+          ks.release();
+          if constexpr (!ahead) score();
+          weigh(math, t, j, own, nullptr, vs, work);
+        }
         multiply(math, t, j - 1, *now, work);
-        if constexpr (ahead) score();
-        math.template wait_for<ahead ? 1 : 0>(work.dq);
+        math.template wait_for<0>(work.dq);
         ks.release();
-        if constexpr (!ahead) score();
-        weigh(math, t, j, own, vs, work);
-      }
-      multiply(math, t, t.steps - 1, *now, work);
-      math.template wait_for<0>(work.dq);
-      ks.release();
+      } while (asks_for_losses<Math> && j < t.steps);
       qs.release();
       Compute const scale = shape.scale;
       math.for_each(work.dq, [scale](Compute& x, int, int) { x *= scale; });
@@ -177,12 +199,31 @@ struct AttentionQueryGradients {
   KOKKOS_FORCEINLINE_FUNCTION bool hides(Tile const& t, int j) const {
     return !shape.sight_of(t, t.keys).all_see(t.query, t.query + BM, key(t, j), key(t, j) + BN);
   }
-  /// Weights of step j, and what arrives for them, of the products in work.s.
+  /// The steps from the first on of whose weights a bias that falls with the distance has likely left nothing.
+  KOKKOS_FORCEINLINE_FUNCTION int likely_lost_steps(Tile const& t) const {
+    int const nearest = shape.sight_of(t, t.keys).key_end(t.query + 1) - 1,
+              keys = nearest - Lost::furthest(head_weights(t).of_head.plane(t.query, 0));
+    return keys > 0 ? keys / BN - t.first : 0;
+  }
+  /// Whether every weight of step j is 0, of the products in work.s.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION bool loses(Math& math, Tile const& t, int j, Work& work) const {
+    math.template wait_for<0>(work.s);
+    if (hides(t, j)) return false;
+    Lost const lost(head_weights(t).of_head.plane(t.query, key(t, j) + BN - 1), BM,
+                    shape.template exponent_scale_of<scaled>(t.batch, t.head));
+    bool all = true;
+    math.for_each_with(work.s, work.lse,
+                       [&](Compute const& x, Compute lse) TESSERA_INLINE_LAMBDA { all = all & lost.has(x, lse); });
+    return math.holds_for_team(all);
+  }
+  /// Weights of step j, and what arrives for them, of the products in work.s; `values`: its own, if they have come.
   template <class Math, class SV>
-  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own, SV& vs,
-                                         Work& work) const {
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Math& math, Tile const& t, int j, QueryStage const& own,
+                                         ValueStage const* values, SV& vs, Work& work) const {
     draw(math, t, j, work);
-    math.multiply(own.d_o, vs.acquire().v, work.dp, false);
+    if (!asks_for_losses<Math> || values == nullptr) values = &vs.acquire();
+    math.multiply(own.d_o, values->v, work.dp, false);
     bool const asks = asks_mask(t, j);
     math.template wait_for<1>(work.s);
     if constexpr (by_pairs) {

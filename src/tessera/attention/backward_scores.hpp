@@ -186,6 +186,35 @@ KOKKOS_FORCEINLINE_FUNCTION void add_exponents(Math& math, Accumulator& s, Compu
   add_plane(math, s, scale * log2_e, at);
 }
 
+/// A machine that knows what holds for all threads of a team's consumers.
+template <class Math>
+concept AgreesInTeams = requires(Math const& math) {
+  { math.holds_for_team(true) } -> std::same_as<bool>;
+};
+/// Which weights of a tile are 0 in fp32, of products of Q and K to which a plane is added that grows with the key.
+template <class Compute>
+struct LostWeights {
+  static constexpr Compute log2_e = Compute(1.44269504088896340736);
+  static constexpr Compute exponent = -170, moderate = Compute(1 << 22);  // below which rounding does not show
+  Compute factor, at;  // exponents of 2 are not above products times factor + at - LSE
+
+  /// `plane` begins with the tile's last key and its first query, of `queries`.
+  KOKKOS_FORCEINLINE_FUNCTION LostWeights(score::Plane<Compute> const& plane, int queries, Compute of_products)
+      : factor(of_products),
+        at((plane.at + (plane.per_query > 0 ? plane.per_query * static_cast<Compute>(queries - 1) : Compute(0))) *
+           log2_e) {}
+  /// Keys further before the nearest than that have likely lost their weights.
+  KOKKOS_FORCEINLINE_FUNCTION static int furthest(score::Plane<Compute> const& plane) {
+    constexpr Compute most = Compute(1 << 30);
+    Compute const distance = Compute(-0.9) * exponent / log2_e * reciprocal_approximate(plane.per_key);
+    return static_cast<int>(plane.per_key > 0 && distance < most ? distance : most);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool has(Compute product, Compute lse) const {
+    bool const lost = product * factor + (at - lse) <= exponent, known = Kokkos::abs(lse) <= moderate;
+    return lost & known;  // no branch
+  }
+};
+
 /// x times what a head has, if anything.
 template <class Math, class Accumulator>
 KOKKOS_FORCEINLINE_FUNCTION void scale_by_head(Math& math, Accumulator& x, HeadScales::Operand const& scales, int batch,

@@ -318,7 +318,8 @@ struct AttentionKernel {
       numerator.begin(math);
       auto const f = score_of_head<Compute>(ScoreParts<Score>::own(score), t.batch, t.head);
       auto const& q_tile = qs.acquire().q;
-      math.turn([&] { math.multiply(q_tile, ks.acquire().k, s, false); });
+      auto const multiply_scores = [&] { math.multiply(q_tile, ks.acquire().k, s, false); };
+      math.turn(multiply_scores);
       auto const first_words = weights.draw(math, 0);
       auto const first_sums = weights.find_sums(math, 0, f);
       math.template wait_all_but<0>(s);
@@ -332,10 +333,11 @@ struct AttentionKernel {
         numerator.multiply(math, p, values(math, t, j, vs), softmax, j == 0);
         if constexpr (numerator.multiplies_first) vs.release();
       };
-      for (int j = 1; j < t.steps; ++j) {
+      int j = 1;
+      for (; j < t.steps && !weights.likely_lost(j, f); ++j) {
         math.turn([&] {
           if constexpr (numerator.multiplies_first) multiply(j - 1);
-          math.multiply(q_tile, ks.acquire().k, s, false);             // the next scores ...
+          multiply_scores();                                           // the next scores ...
           if constexpr (!numerator.multiplies_first) multiply(j - 1);  // ... and this step's products
         });
         auto const words = weights.draw(math, j);
@@ -353,10 +355,28 @@ struct AttentionKernel {
         math.round(s, p);
         if constexpr (!rescales_early) numerator.rescale(math, softmax);
       }
-      qs.release();
-      multiply(t.steps - 1);
+      constexpr bool leaves_out = AttentionWeights<AttentionKernel>::template asks_for_losses<decltype(f)>;
+      if constexpr (!leaves_out) qs.release();
+      multiply(j - 1);
       numerator.wait(math);
       if constexpr (!numerator.multiplies_first) vs.release();
+      if constexpr (leaves_out) {
+        for (; j < t.steps; ++j) {  // one after the other, most of them nothing but scores
+          math.turn(multiply_scores);
+          auto const& v = values(math, t, j, vs);  // by all threads before they agree, so that one may give it back
+          math.template wait_all_but<0>(s);
+          ks.release();
+          if (!weights.loses(math, j, f, s, softmax)) {
+            weights.weigh(math, j, f, weights.find_sums(math, j, f), s, bs, softmax, [] {});
+            math.round(s, p);
+            numerator.rescale(math, softmax);
+            numerator.multiply(math, p, v, softmax, false);
+            numerator.wait(math);
+          }
+          vs.release();
+        }
+        qs.release();
+      }
       numerator.end(math);
     }
     bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged

@@ -29,6 +29,12 @@ concept ComparesRows = requires(Math const& math, Scores const& s, Values const&
   { math.none_above(s, limits) } -> std::same_as<bool>;
 };
 
+/// One that tells, to all threads that multiply together, whether no element is above its row's limit, or NaN.
+template <class Math, class Scores, class Values>
+concept FindsAllWithin = requires(Math const& math, Scores& s, Values const& limits) {
+  { math.all_within(s, limits) } -> std::same_as<bool>;
+};
+
 /// Exponents that are a multiple of scores, of which -inf hides keys.
 template <class T>
 struct Times {
@@ -122,6 +128,24 @@ class OnlineSoftmax {
       moved();
     }
     take_exponentials(math, s, Times<Compute>{factor * scale_});
+  }
+
+  /// Below that exponent a weight is 0 in fp32, whatever comes to it by rounding and by a scale of all weights.
+  static constexpr Compute lost = 170;
+  /// Whether all weights of scores that are no larger than x factor + offset, factor > 0, would be 0. Not where
+  /// exponents are so large that rounding shows.
+  template <class Scores>
+  KOKKOS_FORCEINLINE_FUNCTION bool loses(Math& math, Scores& s, Compute factor, Values const& offset) const {
+    constexpr Compute most = Compute(1 << 22), none = -Kokkos::Experimental::infinity_v<Compute>;
+    Compute const scale = scale_, per_factor = 1 / factor;
+    Values limits = m_;
+    math.for_rows(
+        [=](Compute& limit, Compute const& off) {
+          bool const moderate = Kokkos::abs(limit * scale) <= most && Kokkos::abs(off * scale) <= most;
+          limit = moderate ? (limit - lost / scale - off) * per_factor : none;
+        },
+        limits, offset);
+    return math.all_within(s, limits);
   }
 
   /// Brings what was accumulated before the last update to the new maximum.

@@ -7,6 +7,7 @@
 
 #include <tessera/attention/dropout.hpp>
 #include <tessera/attention/key_scales.hpp>
+#include <tessera/attention/numerator.hpp>
 #include <tessera/attention/online_softmax.hpp>
 #include <tessera/attention/score_of_head.hpp>
 #include <tessera/mask.hpp>
@@ -37,6 +38,11 @@ struct AttentionWeights {
   template <class OfHead>
   static constexpr bool adds_sums = (AddsPlanes<OfHead> || AddsConstants<OfHead, Compute>)&&AddsColumns<Math, Scores> &&
                                     !ReadsPages<Atoms> && !brings_biases;
+
+  /// It is asked whether whole steps have no weight, see loses().
+  template <class OfHead>
+  static constexpr bool asks_for_losses = AddsPlanes<OfHead>&& FindsAllWithin<Math, Scores, RowValues> && !drops &&
+                                          !scales_keys && !brings_biases && !ReadsPages<Atoms> && !AddsApart<Atoms>;
 
   Kernel const& kernel;
   typename Kernel::Tile const& t;
@@ -230,6 +236,29 @@ struct AttentionWeights {
       }
       return sums;
     }
+  }
+  /// Whether a bias that falls with the distance has fallen so far, in step j and those behind it, that likely nothing
+  /// is left of their weights, see docs/attention.md.
+  template <class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION bool likely_lost([[maybe_unused]] int j, [[maybe_unused]] OfHead const& f) const {
+    if constexpr (asks_for_losses<OfHead>) {
+      int const last = Kernel::key(t, j) + BN - 1, nearest = kernel.seen(t, t.query).end - 1;
+      constexpr Compute likely = Compute(0.9) * OnlineSoftmax<Atoms, BM>::lost / log2_e;
+      return f.plane(t.query, last).per_key * static_cast<Compute>(nearest - last) > likely;
+    } else {
+      return false;
+    }
+  }
+  /// Whether every weight of step j is 0, for the products of Q and K in s.
+  template <class OfHead>
+  KOKKOS_FORCEINLINE_FUNCTION bool loses(Math& math, int j, OfHead const& f, Scores& s,
+                                         OnlineSoftmax<Atoms, BM> const& softmax) const {
+    Compute const own = score_scale(j);
+    if (!(own > 0 && sees_all(j))) return false;
+    auto const plane = f.plane(t.query, Kernel::key(t, j) + BN - 1);
+    RowValues largest(math);
+    math.each_row(largest, [&](Compute& x, int row) { x = plane.at + plane.per_query * static_cast<Compute>(row); });
+    return softmax.loses(math, s, own, largest);
   }
   /// Whether the rounding of such exponents does not show.
   template <class Near>
