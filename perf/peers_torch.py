@@ -207,16 +207,18 @@ def masked_attention_cases(cuda):
         yield f"attention_fwd/{{}}/bf16/{variant}/{shape}/torch_flex", {"flops": 4.0 * heads * visible * d}, prepare
 
 
+def alibi(heads):
+    """Linear biases with the slopes of Press, Smith and Lewis (2022)."""
+    slopes = torch.exp2(torch.arange(1, heads + 1, device="cuda") * (-8 / heads))
+    return lambda s, b, h, i, j: s + slopes[h] * (j - i)
+
+
 def scored_attention_cases(cuda):
     """FlexAttention for causal attention with score functors: those of our benchmark, and none."""
     if not cuda:
         return
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     heads, length, d, far = 16, 16384, 128, 128
-
-    def alibi():
-        slopes = torch.exp2(torch.arange(1, heads + 1, device="cuda") * (-8 / heads))
-        return lambda s, b, h, i, j: s + slopes[h] * (j - i)
 
     def relative():
         table = random(heads, 2 * far + 1, torch.float32)
@@ -225,7 +227,7 @@ def scored_attention_cases(cuda):
     def bias():
         values = random(length, length, torch.bfloat16)
         return lambda s, b, h, i, j: s + values[i, j]
-    functors = {"causal": lambda: None, "alibi": alibi, "relative": relative, "bias": bias,
+    functors = {"causal": lambda: None, "alibi": lambda: alibi(heads), "relative": relative, "bias": bias,
                 "softcap": lambda: lambda s, b, h, i, j: 50 * torch.tanh(s / 50)}
     for variant, functor in functors.items():
         def prepare(functor=functor):
@@ -254,16 +256,13 @@ def flex_gradient_cases(cuda):
         of = ids()
         return lambda b, h, i, j: (i >= j) & (of[i] == of[j])
 
-    def alibi():
-        slopes = torch.exp2(torch.arange(1, heads + 1, device="cuda") * (-8 / heads))
-        return lambda s, b, h, i, j: s + slopes[h] * (j - i)
     before = lambda: lambda b, h, i, j: i >= j
     near = lambda: lambda b, h, i, j: (i >= j) & (i - j < width)
     none = lambda: None
     table = [("window1024", triangle(length) - triangle(length - width), near, none),
              ("documents", sum(triangle(n) for n in documents), same, none),
              ("packed", sum(triangle(n) for n in documents), same, none),
-             ("alibi", length * length / 2, before, alibi),
+             ("alibi", length * length / 2, before, lambda: alibi(heads)),
              ("softcap", length * length / 2, before, lambda: lambda s, b, h, i, j: 50 * torch.tanh(s / 50))]
     for variant, visible, mask, functor in table:
         def prepare(mask=mask, functor=functor):

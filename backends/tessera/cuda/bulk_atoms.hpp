@@ -70,7 +70,7 @@ struct Atoms : Registers<Element, Sizes> {
 
   /// Bytes of a row that are copied at a time.
   template <class Tile>
-  static constexpr int together() {
+  KOKKOS_FUNCTION static constexpr int together() {
     return Tile::boxes * line_bytes;
   }
 
@@ -107,7 +107,7 @@ struct Atoms : Registers<Element, Sizes> {
       std::int64_t const rest = rows - row;
       return rest >= Tile::lines ? Tile::lines : (rest > 0 ? eights(rest) : 0);
     }
-    KOKKOS_FUNCTION int bytes(std::int64_t row) const { return lines(row) * Tile::boxes * line_bytes; }
+    KOKKOS_FUNCTION int bytes(std::int64_t row) const { return lines(row) * together<Tile>(); }
 
    private:
     KOKKOS_FUNCTION static constexpr int eights(std::int64_t lines) { return (static_cast<int>(lines) + 7) / 8 * 8; }
@@ -121,7 +121,7 @@ struct Atoms : Registers<Element, Sizes> {
   /// What copies of a tile from there bring.
   template <class Tile>
   static int copied_bytes(MatrixStack const& m, int teams_together = 1) {
-    return Tile::boxes * line_bytes * (teams_together > 1 ? Tile::lines : box_lines<Tile>(m));
+    return together<Tile>() * (teams_together > 1 ? Tile::lines : box_lines<Tile>(m));
   }
   template <class Accumulator>
   static Target target(MatrixStack const& m) {

@@ -195,7 +195,7 @@ concept AgreesInTeams = requires(Math const& math) {
 template <class Compute>
 struct LostWeights {
   static constexpr Compute log2_e = Compute(1.44269504088896340736);
-  static constexpr Compute exponent = -170, moderate = Compute(1 << 22);  // below which rounding does not show
+  using Exponents = LostExponents<Compute>;
   Compute factor, at;  // exponents of 2 are not above products times factor + at - LSE
 
   /// `plane` begins with the tile's last key and its first query, of `queries`.
@@ -206,11 +206,12 @@ struct LostWeights {
   /// Keys further before the nearest than that have likely lost their weights.
   KOKKOS_FORCEINLINE_FUNCTION static int furthest(score::Plane<Compute> const& plane) {
     constexpr Compute most = Compute(1 << 30);
-    Compute const distance = Compute(-0.9) * exponent / log2_e * reciprocal_approximate(plane.per_key);
+    Compute const distance = Exponents::likely / log2_e * reciprocal_approximate(plane.per_key);
     return static_cast<int>(plane.per_key > 0 && distance < most ? distance : most);
   }
   KOKKOS_FORCEINLINE_FUNCTION bool has(Compute product, Compute lse) const {
-    bool const lost = product * factor + (at - lse) <= exponent, known = Kokkos::abs(lse) <= moderate;
+    bool const lost = product * factor + (at - lse) <= -Exponents::lost,
+               known = Kokkos::abs(lse) <= Exponents::moderate;
     return lost & known;  // no branch
   }
 };

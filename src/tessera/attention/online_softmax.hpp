@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <tessera/atoms.hpp>
+#include <tessera/attention/score_of_head.hpp>
 
 namespace tessera::detail {
 
@@ -130,19 +131,18 @@ class OnlineSoftmax {
     take_exponentials(math, s, Times<Compute>{factor * scale_});
   }
 
-  /// Below that exponent a weight is 0 in fp32, whatever comes to it by rounding and by a scale of all weights.
-  static constexpr Compute lost = 170;
-  /// Whether all weights of scores that are no larger than x factor + offset, factor > 0, would be 0. Not where
-  /// exponents are so large that rounding shows.
+  /// Whether all weights of scores that are no larger than x factor + offset, factor > 0, would be 0.
   template <class Scores>
   KOKKOS_FORCEINLINE_FUNCTION bool loses(Math& math, Scores& s, Compute factor, Values const& offset) const {
-    constexpr Compute most = Compute(1 << 22), none = -Kokkos::Experimental::infinity_v<Compute>;
+    using Exponents = LostExponents<Compute>;
+    constexpr Compute none = -Kokkos::Experimental::infinity_v<Compute>;
     Compute const scale = scale_, per_factor = 1 / factor;
     Values limits = m_;
     math.for_rows(
         [=](Compute& limit, Compute const& off) {
-          bool const moderate = Kokkos::abs(limit * scale) <= most && Kokkos::abs(off * scale) <= most;
-          limit = moderate ? (limit - lost / scale - off) * per_factor : none;
+          bool const moderate =
+              Kokkos::abs(limit * scale) <= Exponents::moderate && Kokkos::abs(off * scale) <= Exponents::moderate;
+          limit = moderate ? (limit - Exponents::lost / scale - off) * per_factor : none;
         },
         limits, offset);
     return math.all_within(s, limits);

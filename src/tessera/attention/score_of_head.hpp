@@ -47,6 +47,15 @@ template <class OfHead>
 concept AddsPlanes = requires(OfHead const& f) {
   f.plane(0, 0);
 };
+/// What such a bias takes all weight of, in exponents of 2: a weight so far below what its row's are relative to is 0
+/// in fp32, whatever comes to it by rounding and by a scale of all weights; scores are looked at where the bias alone
+/// has fallen so far that it is likely; and beyond some size of exponents rounding shows, so that nothing is said of
+/// them.
+template <class T>
+struct LostExponents {
+  static constexpr T lost = 170, likely = T(0.9) * lost, moderate = T(1 << 22);
+};
+
 /// One that is a simpler function where all scores are small.
 template <class OfHead, class T>
 concept HasNear = std::same_as<T, float> && requires(OfHead const& f, T x) {

@@ -243,7 +243,7 @@ struct AttentionWeights {
   KOKKOS_FORCEINLINE_FUNCTION bool likely_lost([[maybe_unused]] int j, [[maybe_unused]] OfHead const& f) const {
     if constexpr (asks_for_losses<OfHead>) {
       int const last = Kernel::key(t, j) + BN - 1, nearest = kernel.seen(t, t.query).end - 1;
-      constexpr Compute likely = Compute(0.9) * OnlineSoftmax<Atoms, BM>::lost / log2_e;
+      constexpr Compute likely = LostExponents<Compute>::likely / log2_e;
       return f.plane(t.query, last).per_key * static_cast<Compute>(nearest - last) > likely;
     } else {
       return false;

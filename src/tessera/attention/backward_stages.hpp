@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ATTENTION_BACKWARD_STAGES_HPP
+#define TESSERA_ATTENTION_BACKWARD_STAGES_HPP
+
+#include <cstdint>
+
+#include <tessera/atoms.hpp>
+#include <tessera/detail/matrix.hpp>
+
+// What the pass over the keys has beside its tiles: where operands come from, numbers of a stage, dS in memory.
+namespace tessera::detail {
+
+/// The source of a factor that is multiplied by factors of another type too, which some atoms ask for.
+template <class Atoms, class Tile>
+typename Atoms::Source source_beside(MatrixStack const& m, Scalar other) {
+  if constexpr (requires { Atoms::template source<Tile>(m, other); })
+    return Atoms::template source<Tile>(m, other);
+  else
+    return Atoms::template source<Tile>(m);
+}
+
+/// Which of the teams that share a head's keys has a tile.
+template <bool Needed>
+struct TilePart {
+  int part;
+};
+template <>
+struct TilePart<false> {};
+
+/// Numbers beside a tile of a stage, or none.
+template <class T, int N>
+struct StagedNumbers {
+  T v[N];
+  static constexpr int bytes = sizeof(v);
+};
+template <class T>
+struct StagedNumbers<T, 0> {
+  static constexpr int bytes = 0;
+};
+
+/// The gradient of what is added to scores where each has an element of its own, keys side by side.
+struct ScoreGradients {
+  float* data;
+  std::int64_t outer_stride, inner_stride;
+  int row_stride;
+
+  explicit ScoreGradients(MatrixStack const& m)
+      : data(static_cast<float*>(const_cast<void*>(m.data))),
+        outer_stride(m.outer_stride),
+        inner_stride(m.inner_stride),
+        row_stride(static_cast<int>(m.row_stride)) {}
+  KOKKOS_FORCEINLINE_FUNCTION float* at(Plane plane, int query, int key) const {
+    return data + plane.outer * outer_stride + plane.inner * inner_stride + std::int64_t(query) * row_stride + key;
+  }
+};
+struct NoScoreGradients {
+  explicit NoScoreGradients(MatrixStack const&) {}
+};
+
+}  // namespace tessera::detail
+
+#endif
