@@ -3,8 +3,14 @@
 #ifndef TESSERA_HALF_TURNS_HPP
 #define TESSERA_HALF_TURNS_HPP
 
-#include <Kokkos_Core.hpp>
 #include <cstdint>
+
+// Before a function for sources that need no Kokkos, which compilers for devices read too.
+#if defined(__CUDACC__)
+#define TESSERA_PLAIN_FUNCTION __host__ __device__ __forceinline__
+#else
+#define TESSERA_PLAIN_FUNCTION __attribute__((always_inline)) inline
+#endif
 
 // Sine and cosine of any fp32 number on a CPU, without a branch or a call, so that loops become SIMD code.
 namespace tessera::detail {
@@ -32,7 +38,7 @@ inline constexpr HalfTurns half_turns;
 /// 2^24 and e >= 0; of the half turns v (2^e / pi) the nearest whole number decides the sign, and the rest, an angle of
 /// up to pi / 2 with an error of 2^-55, goes into a polynomial.
 template <bool Ahead>
-KOKKOS_FORCEINLINE_FUNCTION float sine_of_any(float x) {
+TESSERA_PLAIN_FUNCTION float sine_of_any(float x) {
   constexpr double magic = 6755399441055744.0;  // 1.5 2^52: a sum with it has no fraction bits
   std::uint32_t const bits = __builtin_bit_cast(std::uint32_t, x);
   auto const exponent = static_cast<std::int32_t>(bits >> 23 & 255);

@@ -46,8 +46,16 @@ KOKKOS_FORCEINLINE_FUNCTION void stream(void* to, void const* from, std::size_t 
     bytes -= tail;
     std::memcpy(out + bytes, in + bytes, tail);
   }
-  for (std::size_t i = 0; i < bytes; i += 16)
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out + i), _mm_loadu_si128(reinterpret_cast<__m128i const*>(in + i)));
+  for (std::size_t line = 0; line < bytes; line += line_of_memory) {
+    auto* const to_line = reinterpret_cast<__m128i*>(out + line);
+    auto const* const from_line = reinterpret_cast<__m128i const*>(in + line);
+    __m128i const x0 = _mm_loadu_si128(from_line), x1 = _mm_loadu_si128(from_line + 1),
+                  x2 = _mm_loadu_si128(from_line + 2), x3 = _mm_loadu_si128(from_line + 3);
+    _mm_stream_si128(to_line, x0);
+    _mm_stream_si128(to_line + 1, x1);
+    _mm_stream_si128(to_line + 2, x2);
+    _mm_stream_si128(to_line + 3, x3);
+  }
 #else
   static_cast<void>(to), static_cast<void>(from), static_cast<void>(bytes);
 #endif

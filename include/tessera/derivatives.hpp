@@ -396,7 +396,7 @@ struct derivative<fn::narrow::tanh> : detail::NarrowSlope<fn::narrow::tanh> {
 template <>
 struct derivative<fn::narrow::elu> : detail::NarrowSlope<fn::narrow::elu> {
   KOKKOS_INLINE_FUNCTION static float slope(fn::narrow::elu const& f, float x) {
-    return detail::chosen(x > 0.0f, 1.0f, f.alpha * detail::exp2_of_any(x * detail::log2_e));
+    return detail::chosen(x > 0.0f, 1.0f, f.alpha * detail::exp2_below(x * detail::log2_e));
   }
 };
 /// s (1 - s), s = 1 / (1 + e^|x|)

@@ -110,7 +110,7 @@ KOKKOS_INLINE_FUNCTION void normal_tails(float const (&x)[N], float (&z)[N], flo
   each([&](int i) { q[i] = Kokkos::fma(q[i], z[i], 36.091877f); });
   each([&](int i) { square[i] = Kokkos::fma(z[i], z[i], -square[i]); });
   each([&](int i) { q[i] = Kokkos::fma(q[i], z[i], 23.7806969f); });
-  each([&](int i) { q[i] = reciprocal_approximate(q[i]); });
+  each([&](int i) { q[i] = reciprocal_of_normal(q[i]); });
   each([&](int i) { rest[i] = exp2_approximate(Kokkos::fma(square[i], -c, rest[i])); });
   each([&](int i) { p[i] = Kokkos::fma(0.39888674f, z[i], 2.81476879f); });
   each([&](int i) { p[i] = Kokkos::fma(p[i], z[i], 8.55901527f); });

@@ -47,8 +47,6 @@ constexpr auto for_results(F const& f) {
 
 inline constexpr float log2_e = 1.44269504f;
 
-/// 1 / (1 + 2^-y); 0 below 2^-126.
-KOKKOS_FORCEINLINE_FUNCTION float logistic_of_power(float y) { return reciprocal_approximate(1.0f + exp2_of_any(-y)); }
 /// x / (1 + 2^-y), and 0 at -infinity, where the quotient is.
 KOKKOS_FORCEINLINE_FUNCTION float gated(float x, float y) { return larger(x, -128.0f) * logistic_of_power(y); }
 
@@ -57,10 +55,10 @@ KOKKOS_FORCEINLINE_FUNCTION float gated(float x, float y) { return larger(x, -12
 struct NormalTail {
   float z, distribution, power;
   KOKKOS_FORCEINLINE_FUNCTION explicit NormalTail(float x)
-      : z(-larger(-Kokkos::abs(x), -14.0f)), power(exp2_of_any(x * x * (-0.5f * log2_e))) {
+      : z(-larger(-Kokkos::abs(x), -14.0f)), power(exp2_below(x * x * (-0.5f * log2_e))) {
     float const p = Kokkos::fma(Kokkos::fma(0.39942502f, z, 1.7841606f), z, 3.21920533f);
     float const q = Kokkos::fma(Kokkos::fma(z + 4.50618379f, z, 8.7099259f), z, 6.43826279f);
-    distribution = p * reciprocal_approximate(q);
+    distribution = p * reciprocal_of_normal<true>(q);
   }
 };
 
@@ -134,15 +132,13 @@ struct gelu_tanh {
     return detail::gated(v, v * Kokkos::fma(v * v, 0.044715f * twice, twice));
   }
 };
-/// ln(1 + e^x) = max(x, 0) + ln(1 + e), e = e^-|x|; where the sum loses e, e - e^2 / 2 + e^3 / 3
+/// ln(1 + e^x) = max(x, 0) + ln(1 + e), e = e^-|x|
 struct softplus {
   template <class T>
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
     float const v = static_cast<float>(x);
-    float const e = detail::exp2_of_any(Kokkos::abs(v) * -detail::log2_e);
-    float const near = Kokkos::fma(Kokkos::fma(e, 1.0f / 3.0f, -0.5f), e, 1.0f) * e;
-    float const far = detail::log_approximate(1.0f + e);
-    return detail::larger_or_nan(0.0f, v) + detail::chosen(e < 0.03125f, near, far);
+    float const e = detail::exp2_below(Kokkos::abs(v) * -detail::log2_e);
+    return detail::larger_or_nan(0.0f, v) + detail::log1p_for_narrow(e);
   }
 };
 /// silu(gate) * up

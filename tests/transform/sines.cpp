@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <tessera/functors.hpp>
+#include <tessera/transform.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "support/support.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+template <class Exec, class F>
+std::vector<float> evaluate(F const& f, std::vector<float> const& x) {
+  ViewOf<Exec, float*> const in("in", x.size()), out("out", x.size());
+  fill(in, x);
+  transform(Exec{}, out, f, in);
+  return values(out);
+}
+
+/// Four units in the last place of what fp64 gives.
+void check(std::vector<float> const& got, std::vector<float> const& x, double (*reference)(double)) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    INFO("x[" << i << "] = " << x[i]);
+    double const want = reference(x[i]);
+    if (std::isfinite(x[i]))
+      CHECK(std::abs(got[i] - want) <= 4 * 0x1p-23 * std::abs(want) + 0x1p-149);
+    else
+      CHECK(std::isnan(got[i]));
+  }
+}
+
+}  // namespace
+
+// Loops over nothing else, which a CPU does in vectors: those of usual numbers, those that all are large, and mixed
+// ones. 1003 is no whole number of them.
+TEST_CASE_TEMPLATE_DEFINE("sine and cosine of usual, of large and of mixed numbers", Exec, sines_id) {
+  float const inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> x = uniform<float>(1003, 3, -29000, 29000);
+  auto const check_both = [&] {
+    check(evaluate<Exec>(fn::sin{}, x), x, std::sin);
+    check(evaluate<Exec>(fn::cos{}, x), x, std::cos);
+  };
+  SUBCASE("usual") { check_both(); }
+  SUBCASE("large") {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] *= std::ldexp(1.0f, static_cast<int>(i % 110) + 3);
+    check_both();
+  }
+  SUBCASE("mixed") {
+    std::vector<float> const ends{30000.f, -30001.f, 3.4e38f, 1e-45f, -1e-40f, inf, -inf, nan, 29999.998f, 3.14159274f};
+    for (std::size_t i = 0; i < ends.size(); ++i) x[i * 97 + 5] = ends[i];
+    check_both();
+  }
+  SUBCASE("zeros keep their signs") {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? 0.f : -0.f;
+    std::vector<float> const s = evaluate<Exec>(fn::sin{}, x), c = evaluate<Exec>(fn::cos{}, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      CHECK(s[i] == 0);
+      if (detail::Machine<Exec>::is_host) CHECK(std::signbit(s[i]) == std::signbit(x[i]));
+      CHECK(c[i] == 1);
+    }
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(sines_id, Spaces);
