@@ -54,6 +54,16 @@ TEST_CASE_TEMPLATE_DEFINE("sine and cosine of usual, of large and of mixed numbe
     for (std::size_t i = 0; i < ends.size(); ++i) x[i * 97 + 5] = ends[i];
     check_both();
   }
+  SUBCASE("a number gives the same anywhere") {
+    std::vector<float> const alone = evaluate<Exec>(fn::sin{}, x);
+    for (std::size_t i = 0; i < x.size(); i += 9) x[i] = 1e6f;
+    std::vector<float> const among = evaluate<Exec>(fn::sin{}, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (i % 9 == 0) continue;
+      CHECK(among[i] == alone[i]);
+      CHECK(evaluate<Exec>(fn::sin{}, {x[i]})[0] == alone[i]);
+    }
+  }
   SUBCASE("zeros keep their signs") {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? 0.f : -0.f;
     std::vector<float> const s = evaluate<Exec>(fn::sin{}, x), c = evaluate<Exec>(fn::cos{}, x);

@@ -21,6 +21,13 @@ struct Avx2 {
 
 }  // namespace
 
+namespace tessera::detail::openmp {
+
+float sine_avx2(float x) { return sine_of_lanes<Avx2, false>(Avx2::all(x))[0]; }
+float cosine_avx2(float x) { return sine_of_lanes<Avx2, true>(Avx2::all(x))[0]; }
+
+}  // namespace tessera::detail::openmp
+
 // For loops of 8 (sines.hpp).
 extern "C" __m256 _ZGVdN8v_tessera_sine(__m256 x) { return sine_of_lanes<Avx2, false>(x); }
 extern "C" __m256 _ZGVdN8v_tessera_cosine(__m256 x) { return sine_of_lanes<Avx2, true>(x); }

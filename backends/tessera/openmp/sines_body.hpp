@@ -15,18 +15,25 @@
 //     all_within(x, limit)     whether |x| < limit in every lane; not where one is NaN
 namespace {
 
+/// Up to it, the difference of a number and its half turns is exact but for its roundings.
+constexpr float largest_turned = 3e4f;
+
+/// y, with those of the large numbers in x in place.
+template <class V, bool Ahead>
+__attribute__((noinline, cold)) typename V::Floats with_large(typename V::Floats x, typename V::Floats y) {
+  for (int i = 0; i < V::lanes; ++i)
+    if (!(__builtin_fabsf(x[i]) < largest_turned)) y[i] = tessera::detail::sine_of_any<Ahead>(x[i]);
+  return y;
+}
+
 /// Of the half turns in x the nearest whole number decides the sign, and the rest, an angle of up to pi / 2, goes into
 /// a polynomial. It is x - turns pi, pi in three parts (W. J. Cody, W. Waite, "Software Manual for the Elementary
-/// Functions", 1980), none of which is negative: so the rest of -0 is -0. Up to 3e4 that is exact but for its
-/// roundings; vectors with what is larger go lane by lane.
+/// Functions", 1980), none of which is negative: so the rest of -0 is -0. What a number gives does not depend on its
+/// neighbours.
 template <class V, bool Ahead>
 typename V::Floats sine_of_lanes(typename V::Floats x) {
   using Floats = typename V::Floats;
   using Words = typename V::Words;
-  if (!V::all_within(x, 3e4f)) {
-    for (int i = 0; i < V::lanes; ++i) x[i] = tessera::detail::sine_of_any<Ahead>(x[i]);
-    return x;
-  }
   Floats const magic = V::all(12582912.0f);  // 1.5 2^23: a sum with it has no fraction bits
   Floats const half_turns = V::plus_product(Ahead ? V::all(-0.5f) : magic, x, V::all(0.318309873f));
   Floats const shifted = Ahead ? half_turns + magic : half_turns;
@@ -42,7 +49,8 @@ typename V::Floats sine_of_lanes(typename V::Floats x) {
   Words const sine = reinterpret_cast<Words>(V::plus_product(r, r * square, p)),
               sign = reinterpret_cast<Words>(r) & 0x80000000u;
   Words const odd = Ahead ? reinterpret_cast<Words>(shifted) ^ 1u : reinterpret_cast<Words>(shifted);
-  return reinterpret_cast<Floats>((sine | sign) ^ odd << 31);
+  Floats const y = reinterpret_cast<Floats>((sine | sign) ^ odd << 31);
+  return V::all_within(x, largest_turned) ? y : with_large<V, Ahead>(x, y);
 }
 
 }  // namespace
