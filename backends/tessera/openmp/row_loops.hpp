@@ -66,9 +66,10 @@ struct RowLoops {
   /// y = factor room (g - total); if `log`, factor (g - total room).
   void (*weight_gradients)(float const* room, void const* g, std::int64_t count, float factor, float total, bool log,
                            void* y, bool streamed);
-  /// The sums of g weight and of g weight (x - center) factor; weight may be nullptr.
+  /// The sums of g weight and of g weight (x - center) factor; weight may be nullptr. What is added afterwards may be
+  /// fetched as well.
   RowSums (*norm_sums)(void const* x, void const* g, void const* weight, std::int64_t count, float center, float factor,
-                       RowAhead ahead);
+                       RowAhead ahead, RowAhead added_ahead);
   /// y = factor (g weight - mean - n mean_product) + added of neighbouring rows, n = (x - center) factor. What they
   /// give to the gradients of the parameters, n g and g, is added to d_weight and d_bias, which have the order of
   /// `room`; weight, d_weight and d_bias may be nullptr.

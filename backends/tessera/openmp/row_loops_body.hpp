@@ -285,7 +285,7 @@ struct Loops {
   }
 
   static RowSums norm_sums(void const* x, void const* g, void const* weight, std::int64_t count, float center,
-                           float factor, RowAhead ahead) {
+                           float factor, RowAhead ahead, RowAhead added_ahead) {
     Vector sum{}, other_sum{}, products{}, other_products{};
     auto const normal = [=](Pair const& v) { return Pair{(v.a - center) * factor, (v.b - center) * factor}; };
     auto const take = [&](Pair const& n, Pair const& d) {
@@ -298,6 +298,7 @@ struct Loops {
       std::int64_t i = 0;
       for (; i + step <= count; i += step) {
         fetch(ahead, i);
+        fetch(added_ahead, i);
         take(normal(Type::load(at(x, i))), weighted(Type::load(at(g, i)), i, step));
       }
       int const left = static_cast<int>(count - i);

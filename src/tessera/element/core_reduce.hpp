@@ -11,8 +11,17 @@
 #include <tessera/streaming.hpp>
 #include <tessera/unroll.hpp>
 
-// Both directions by a core.
+// Both directions by a core. All of it is inlined for certain: what is left out of the versions for AVX2 and AVX-512 is
+// compiled for the baseline.
 namespace tessera::detail {
+
+/// How many strips before it is read one is fetched: the memory works while a strip is, and processors foresee neither
+/// the next page nor the next row.
+inline constexpr int strips_ahead = 4;
+/// Bytes of a strip of `n` elements so many bytes apart; 0 if they are no neighbours.
+KOKKOS_INLINE_FUNCTION std::size_t bytes_of_neighbours(std::int64_t by, int n) {
+  return by > 0 && by <= 8 ? static_cast<std::size_t>(by * n) : 0;
+}
 
 /// Width accumulators of a core: a strip of the first-level cache that loops vectorise over.
 template <class Exec, class In, template <class> class Step, class A>
@@ -21,18 +30,18 @@ struct Accumulators {
 
   A value[width];  // (width)
 
-  KOKKOS_INLINE_FUNCTION Accumulators() {
+  KOKKOS_FORCEINLINE_FUNCTION Accumulators() {
     for (int j = 0; j < width; ++j) value[j] = Step<A>::identity;
   }
   /// Elements [low, high) of a pack that starts at `from`.
-  KOKKOS_INLINE_FUNCTION void take(ReduceData<Exec, In, A> const& data, In const* from, std::int64_t by, int low,
-                                   int high) {
+  KOKKOS_FORCEINLINE_FUNCTION void take(ReduceData<Exec, In, A> const& data, In const* from, std::int64_t by, int low,
+                                        int high) {
     data.read.template with_strip<width>(from + low * by, by, high - low, [&](auto const* strip) TESSERA_INLINE_LAMBDA {
       for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], static_cast<A>(strip[j - low]));
     });
   }
   /// All into one, in halves.
-  KOKKOS_INLINE_FUNCTION A fold() {
+  KOKKOS_FORCEINLINE_FUNCTION A fold() {
     static_assert(is_power_of_two(width));
     for (int half = width / 2; half > 0; half /= 2)
       for (int j = 0; j < half; ++j) value[j] = Step<A>::combine(value[j], value[j + half]);
@@ -47,7 +56,7 @@ struct ReduceAlong {
   static constexpr int width = Data::width;
   Data const& data;
 
-  KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
+  KOKKOS_FORCEINLINE_FUNCTION void run(TeamMember<Exec> const& team) const {
     ReduceShape const& shape = data.shape;
     std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
     for (int round = 0; round < shape.rounds; ++round) {
@@ -58,22 +67,25 @@ struct ReduceAlong {
     }
   }
 
-  KOKKOS_FUNCTION A reduce_row(std::int64_t output, std::int64_t part) const {
+  KOKKOS_FORCEINLINE_FUNCTION A reduce_row(std::int64_t output, std::int64_t part) const {
     auto const& row = data.row;
     In const* const from = data.in + data.outputs.place(output).offset[0];
     if (row.packs == 1) return short_row(from);
     Accumulators<Exec, In, Step, A> values;
     std::int64_t const begin = part * data.shape.part_steps;
     std::int64_t const end = begin + data.shape.part_steps < row.packs ? begin + data.shape.part_steps : row.packs;
+    std::int64_t const by = row.stride[0][0];
+    std::size_t const strip = bytes_of_neighbours(by, width);
     for (std::int64_t pack = begin; pack < end; ++pack) {
       auto const at = row.place(pack);
-      values.take(data, from + at.offset[0], row.stride[0][0], at.low, at.high);
+      if (pack + strips_ahead < end) fetch_ahead(from + at.offset[0] + strips_ahead * strip, strip);
+      values.take(data, from + at.offset[0], by, at.low, at.high);
     }
     return values.fold();
   }
 
   /// A row of at most a pack needs few accumulators.
-  KOKKOS_INLINE_FUNCTION A short_row(In const* from) const {
+  KOKKOS_FORCEINLINE_FUNCTION A short_row(In const* from) const {
     constexpr int few = 16;
     A value[few];
     for (int j = 0; j < few; ++j) value[j] = Step<A>::identity;
@@ -94,10 +106,9 @@ struct ReduceAlong {
 template <class Exec, class In, template <class> class Step, class A>
 struct ReduceAcross {
   using Data = ReduceData<Exec, In, A>;
-  static constexpr int steps_ahead = 8;  // of strips that lie too far from each other for the processor to foresee
   Data const& data;
 
-  KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
+  KOKKOS_FORCEINLINE_FUNCTION void run(TeamMember<Exec> const& team) const {
     ReduceShape const& shape = data.shape;
     std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
     std::int64_t const begin = part * shape.part_steps;
@@ -108,10 +119,10 @@ struct ReduceAcross {
       Accumulators<Exec, In, Step, A> values;
       auto const at = data.across.place(pack);
       std::int64_t const by = data.across.stride[0][0];
-      std::int64_t const strip = by > 0 && by <= 8 ? at.high * by : 0;  // bytes of neighbours
+      std::size_t const strip = bytes_of_neighbours(by, at.high);
       for (std::int64_t step = begin; step < end; ++step) {
         In const* const from = data.in + at.offset[0] + step * data.stride;
-        if (step + steps_ahead < end) fetch_ahead(from + steps_ahead * data.stride, static_cast<std::size_t>(strip));
+        if (step + strips_ahead < end) fetch_ahead(from + strips_ahead * data.stride, strip);
         values.take(data, from, by, at.low, at.high);
       }
       std::int64_t const first = at.offset[1] + part * shape.output_of_parts, stride = data.across.stride[1][0];

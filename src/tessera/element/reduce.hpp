@@ -238,14 +238,15 @@ struct ReduceKernel {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     if constexpr (starts_early) wait_for_kernels_before<Exec>();
-    with_step<In, A>(step, [&]<template <class> class Step>() {
-      if constexpr (Machine<Exec>::lanes > 1)
-        LanesReduce<Exec, In, Step, A>(data, team).run();
-      else if (data.is_along)
-        ReduceAlong<Exec, In, Step, A>{data}.run(team);
-      else
-        ReduceAcross<Exec, In, Step, A>{data}.run(team);
-    });
+    if constexpr (Machine<Exec>::lanes > 1)
+      with_step<In, A>(step, [&]<template <class> class Step>() { LanesReduce<Exec, In, Step, A>(data, team).run(); });
+    else
+      with_step<In, A>(step, [&]<template <class> class Step>() TESSERA_INLINE_LAMBDA {
+        if (data.is_along)
+          ReduceAlong<Exec, In, Step, A>{data}.run(team);
+        else
+          ReduceAcross<Exec, In, Step, A>{data}.run(team);
+      });
   }
 };
 

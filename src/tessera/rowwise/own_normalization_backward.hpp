@@ -43,7 +43,7 @@ struct OwnNormBackward {
   }
 
  private:
-  /// Meanwhile as many rows behind them are fetched.
+  /// Meanwhile as many rows behind them are fetched, and what is added to their gradients.
   void some_rows(std::int64_t first, int n, std::int64_t end, float* weights, float* biases) const {
     std::int64_t const columns = rows.grid.columns;
     auto const length = static_cast<float>(columns);
@@ -60,7 +60,7 @@ struct OwnNormBackward {
       own.center = centered ? value(mean, at) : 0;
       own.factor = value(rstd, at);
       auto const sums = rows.loops->norm_sums(own.x, own.g, rows.row(weight, parameters), columns, own.center,
-                                              own.factor, rows.ahead(in, i + together, end));
+                                              own.factor, rows.ahead(in, i + together, end), rows.ahead(d_sum, i, end));
       own.mean = centered ? sums.first / length : 0;
       own.mean_product = sums.second / length;
       own.g_ahead = rows.ahead(d_out, i + together, end);
