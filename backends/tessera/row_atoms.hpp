@@ -12,10 +12,11 @@ namespace tessera::detail {
 /// What one thread does with a row of neighbouring elements on a machine whose thread has a row to itself. Elsewhere
 /// there is nothing of it.
 ///
-///     Loops         the functions, for one type of element
-///     Ahead         what is fetched while one of them runs
-///     of(type)      the functions for elements of this type; nullptr: there are none that are worth having
-///     room(count)   fp32 numbers that a function which keeps what it found of `count` elements wants room for
+///     Loops             the functions, for one type of element
+///     Ahead             what is fetched while one of them runs
+///     NormGradientRow   what one of them takes of each of several rows
+///     of(type)          the functions for elements of this type; nullptr: there are none that are worth having
+///     room(count)       fp32 numbers that a function which keeps what it found of `count` elements wants room for
 template <class Space>
 struct RowAtoms {
   static constexpr bool available = false;
@@ -26,6 +27,7 @@ struct RowAtoms<Host> {
   static constexpr bool available = true;
   using Loops = openmp::RowLoops;
   using Ahead = openmp::RowAhead;
+  using NormGradientRow = openmp::NormGradientRow;
 
   static Loops const* of(Scalar type) {
     static openmp::RowLoopsOfTypes const* const all = openmp::row_loops();

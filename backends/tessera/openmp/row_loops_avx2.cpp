@@ -17,6 +17,8 @@ struct Avx2 {
   /// NaN stays.
   static Vector at_least(Vector x, float low) { return _mm256_max_ps(_mm256_set1_ps(low), x); }
   static Vector nearest(Vector x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  /// x y - z, rounded once.
+  static Vector product_less(Vector x, float y, Vector z) { return _mm256_fmsub_ps(x, _mm256_set1_ps(y), z); }
   /// x 2^k for -170 <= k <= 0, in two factors, of which the last rounds to a subnormal number.
   static Vector times_power(Vector x, Vector k) {
     constexpr int enlarged = 100;  // the first result times 2^100 is normal
@@ -39,6 +41,7 @@ struct Avx2 {
 
 struct Fp32 {
   static constexpr int size = 4;
+  static constexpr int place(int i) { return i; }
   using Exponential = ::Exponential<Avx2>;
   static Two<Avx2> load(char const* from) {
     return {_mm256_loadu_ps(reinterpret_cast<float const*>(from)),
@@ -82,6 +85,7 @@ struct SixteenBits {
 
 /// The elements with even numbers, and those with odd ones, which are upper halves of fp32 already.
 struct Bf16 : SixteenBits<Bf16> {
+  static constexpr int place(int i) { return i % 2 * Avx2::lanes + i / 2; }
   static __m256i upper_halves() { return _mm256_set1_epi32(static_cast<int>(0xffff0000u)); }
   static Two<Avx2> widened(__m256i x) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)), _mm256_castsi256_ps(_mm256_and_si256(x, upper_halves()))};
@@ -100,6 +104,7 @@ struct Bf16 : SixteenBits<Bf16> {
 };
 
 struct Fp16 : SixteenBits<Fp16> {
+  static constexpr int place(int i) { return i; }
   static Two<Avx2> widened(__m256i x) {
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
   }

@@ -17,6 +17,8 @@ struct Avx512 {
   /// NaN stays.
   static Vector at_least(Vector x, float low) { return _mm512_max_ps(_mm512_set1_ps(low), x); }
   static Vector nearest(Vector x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  /// x y - z, rounded once.
+  static Vector product_less(Vector x, float y, Vector z) { return _mm512_fmsub_ps(x, _mm512_set1_ps(y), z); }
   /// x 2^k.
   static Vector times_power(Vector x, Vector k) { return _mm512_scalef_ps(x, k); }
   static float largest(Vector x) { return _mm512_reduce_max_ps(x); }
@@ -25,6 +27,7 @@ struct Avx512 {
 
 struct Fp32 {
   static constexpr int size = 4;
+  static constexpr int place(int i) { return i; }
   using Exponential = ::Exponential<Avx512>;
   static Two<Avx512> load(char const* from) { return {_mm512_loadu_ps(from), _mm512_loadu_ps(from + 64)}; }
   static void store(Two<Avx512> const& x, char* to) {
@@ -61,6 +64,7 @@ struct SixteenBits {
 
 /// The elements with even numbers, and those with odd ones, which are upper halves of fp32 already.
 struct Bf16 : SixteenBits<Bf16> {
+  static constexpr int place(int i) { return i % 2 * Avx512::lanes + i / 2; }
   static __m512i upper_halves() { return _mm512_set1_epi32(static_cast<int>(0xffff0000u)); }
   static Two<Avx512> widened(__m512i x) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), _mm512_castsi512_ps(_mm512_and_si512(x, upper_halves()))};
@@ -81,6 +85,7 @@ struct Bf16 : SixteenBits<Bf16> {
 };
 
 struct Fp16 : SixteenBits<Fp16> {
+  static constexpr int place(int i) { return i; }
   static Two<Avx512> widened(__m512i x) {
     return {_mm512_cvtph_ps(_mm512_castsi512_si256(x)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1))};
   }

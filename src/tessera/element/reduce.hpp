@@ -7,272 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/element/convert.hpp>
-#include <tessera/element/dimensions.hpp>
+#include <tessera/element/core_reduce.hpp>
+#include <tessera/element/reduce_data.hpp>
 #include <tessera/element/reduce_problem.hpp>
-#include <tessera/element/strip.hpp>
-#include <tessera/elementary.hpp>
 #include <tessera/launch.hpp>
-#include <tessera/portable/pack.hpp>
+#include <tessera/unroll.hpp>
 
 // Two directions. ReduceAlong: the reduced elements are the neighbours in memory (a row), packs lie along them and
 // several threads share an output. ReduceAcross: the outputs are the neighbours (columns), a pack holds one element of
 // each of its outputs. Which thread adds what in which order follows from the shape alone. One kernel per pair of types
 // has both and chooses at run time: kernels cost more to compile than loops.
 namespace tessera::detail {
-
-// ---- what is accumulated
-
-/// first(x) is what one element gives, take(value, x) what it makes of a value, which an element `nothing` leaves
-/// alone.
-template <class T>
-struct Sum {
-  static constexpr T identity = 0;
-  static constexpr T nothing = identity;
-  KOKKOS_INLINE_FUNCTION static T first(T x) { return x; }
-  KOKKOS_INLINE_FUNCTION static T take(T sum, T x) { return sum + x; }
-  KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return a + b; }
-};
-template <class T>
-struct Largest {
-  static constexpr T identity = -std::numeric_limits<T>::infinity();
-  static constexpr T nothing = identity;
-  KOKKOS_INLINE_FUNCTION static T first(T x) { return x; }
-  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return larger_or_nan(largest, x); }
-  KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return take(a, b); }
-};
-template <class T>
-struct LargestMagnitude {
-  static constexpr T identity = 0;
-  static constexpr T nothing = identity;
-  KOKKOS_INLINE_FUNCTION static T first(T x) { return Kokkos::abs(x); }
-  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, first(x)); }
-  KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
-};
-/// The smallest element, with the other sign.
-template <class T>
-struct LargestNegative {
-  static constexpr T identity = -std::numeric_limits<T>::infinity();
-  static constexpr T nothing = -identity;
-  KOKKOS_INLINE_FUNCTION static T first(T x) { return -x; }
-  KOKKOS_INLINE_FUNCTION static T take(T largest, T x) { return Largest<T>::take(largest, -x); }
-  KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return Largest<T>::take(a, b); }
-};
-template <class T>
-struct SumOfSquares {
-  static constexpr T identity = 0;
-  static constexpr T nothing = identity;
-  KOKKOS_INLINE_FUNCTION static T first(T x) { return x * x; }
-  KOKKOS_INLINE_FUNCTION static T take(T sum, T x) { return sum + x * x; }
-  KOKKOS_INLINE_FUNCTION static T combine(T a, T b) { return a + b; }
-};
-
-/// What is done with an accumulated value before it is stored.
-enum class Closing { none, divide, root, negate };
-
-/// Stores results of any element type; the type is a run-time value to keep the number of kernels small.
-struct ReduceOutput {
-  void* data;
-  Scalar type;
-  Closing closing;
-  double count;
-
-  /// Stores value[i] at at + i * stride for i in [0, n). Not inlined on a CPU: all kernels share it.
-  template <class A>
-  [[gnu::noinline]] KOKKOS_FUNCTION void store_many(std::int64_t at, std::int64_t stride, A const* value, int n) const {
-    for (int i = 0; i < n; ++i) store(at + i * stride, value[i]);
-  }
-
-  template <class A>
-  KOKKOS_FUNCTION void store(std::int64_t at, A value) const {
-    if (closing == Closing::divide) value = value / static_cast<A>(count);
-    if (closing == Closing::root) value = Kokkos::sqrt(value);
-    if (closing == Closing::negate) value = -value;
-    switch (type) {
-      case Scalar::fp64:
-        return put<double>(at, value);
-      case Scalar::fp32:
-        return put<float>(at, value);
-      case Scalar::fp16:
-        return put<fp16_t>(at, value);
-      case Scalar::bf16:
-        return put<bf16_t>(at, value);
-      case Scalar::e4m3:
-        return put<e4m3_t>(at, value);
-      case Scalar::e5m2:
-        return put<e5m2_t>(at, value);
-      case Scalar::int8:
-        return put<std::int8_t>(at, value);
-      case Scalar::int32:
-        return put<std::int32_t>(at, value);
-    }
-  }
-
- private:
-  template <class T, class A>
-  KOKKOS_INLINE_FUNCTION void put(std::int64_t at, A value) const {
-    static_cast<T*>(data)[at] = round_to<T>(value);
-  }
-};
-
-/// What a kernel accumulates, as a run-time value.
-enum class StepKind { sum, largest, largest_magnitude, largest_negative, sum_of_squares };
-
-/// How a team's threads and the teams share the work.
-struct ReduceShape {
-  static constexpr int threads = 256;
-  int lanes = 1;            // threads that share an output, a power of two
-  int outputs = 1;          // outputs (or packs of them) of a team at a time; lanes * outputs <= threads
-  int rounds = 1;           // times a team does so
-  std::int64_t groups = 0;  // teams that cover all the outputs
-  Divisor by_lanes, by_outputs, by_groups;
-  std::int64_t parts = 1;            // teams that share a group's reduction
-  std::int64_t part_steps = 0;       // packs or elements of the reduction in a part
-  std::int64_t output_of_parts = 0;  // distance between the results of two parts
-};
-
-/// Elements of a pack: a vector access, or what keeps the vector units of a core busy.
-template <class Exec, class In>
-inline constexpr int reduce_width = Machine<Exec>::lanes == 1 ? 256 : common_pack_size<In>();
-
-/// What a kernel's input pointer points to. On a CPU bytes, read by a function for the element type into strips of the
-/// accumulator's type: the kernels are then compiled once and not for each type, and their strides count bytes.
-template <class Exec, class In>
-using ReduceElement = std::conditional_t<Machine<Exec>::lanes == 1, std::byte, In>;
-template <class A>
-using ReadElements = void (*)(std::byte const* from, std::int64_t by, int n, A* to);
-
-template <class A, class In>
-void read_elements(std::byte const* from, std::int64_t by, int n, A* to) {
-  constexpr auto size = static_cast<std::int64_t>(sizeof(In));
-  read_strip(reinterpret_cast<In const*>(from), by / size, n, to);
-}
-
-/// What a kernel works on.
-template <class Exec, class In, class A>
-struct ReduceData {
-  static constexpr int width = reduce_width<Exec, In>;
-
-  In const* in;
-  ReduceOutput out;
-  ReduceShape shape;
-  bool is_along, vector;       // vector: every row consists of aligned packs
-  PackSpace<2, 1> outputs;     // along: the outputs
-  PackSpace<1, width> row;     // along: the reduced elements in packs
-  PackSpace<2, width> across;  // across: the outputs in packs
-  std::int64_t steps, stride;  // across: the reduced elements
-  ReadElements<A> read;        // on a CPU
-
-  static constexpr int across_pitch = ReduceShape::threads + 4;  // without conflicts of banks by rows and by columns
-
-  /// What a team shares: (threads) values along rows, (width, across_pitch) across them; nothing on a core.
-  KOKKOS_FUNCTION std::size_t scratch() const {
-    return Machine<Exec>::lanes == 1 ? 0 : (is_along ? ReduceShape::threads : width * across_pitch) * sizeof(A);
-  }
-  KOKKOS_INLINE_FUNCTION A* shared(TeamMember<Exec> const& team) const {
-    return static_cast<A*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch())));
-  }
-};
-
-/// Width accumulators of a core: a strip of the first-level cache that loops vectorise over.
-template <class Exec, class In, template <class> class Step, class A>
-struct Accumulators {
-  static constexpr int width = reduce_width<Exec, In>;
-
-  A value[width];  // (width)
-
-  KOKKOS_INLINE_FUNCTION Accumulators() {
-    for (int j = 0; j < width; ++j) value[j] = Step<A>::identity;
-  }
-  /// Elements [low, high) of a pack that starts at `from`.
-  KOKKOS_INLINE_FUNCTION void take(ReduceData<Exec, In, A> const& data, In const* from, std::int64_t by, int low,
-                                   int high) {
-    A strip[width];  // (width)
-    data.read(from + low * by, by, high - low, strip);
-    for (int j = low; j < high; ++j) value[j] = Step<A>::take(value[j], strip[j - low]);
-  }
-  /// All into one, in halves.
-  KOKKOS_INLINE_FUNCTION A fold() {
-    static_assert(is_power_of_two(width));
-    for (int half = width / 2; half > 0; half /= 2)
-      for (int j = 0; j < half; ++j) value[j] = Step<A>::combine(value[j], value[j + half]);
-    return value[0];
-  }
-};
-
-/// Reductions along rows by a core.
-template <class Exec, class In, template <class> class Step, class A>
-struct ReduceAlong {
-  using Data = ReduceData<Exec, In, A>;
-  static constexpr int width = Data::width;
-  Data const& data;
-
-  KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
-    ReduceShape const& shape = data.shape;
-    std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
-    for (int round = 0; round < shape.rounds; ++round) {
-      std::int64_t const output = group * shape.rounds + round;
-      if (output >= data.outputs.packs) return;
-      A const value = reduce_row(output, part);
-      data.out.store_many(data.outputs.place(output).offset[1] + part * shape.output_of_parts, 0, &value, 1);
-    }
-  }
-
-  KOKKOS_FUNCTION A reduce_row(std::int64_t output, std::int64_t part) const {
-    auto const& row = data.row;
-    In const* const from = data.in + data.outputs.place(output).offset[0];
-    if (row.packs == 1) return short_row(from);
-    Accumulators<Exec, In, Step, A> values;
-    std::int64_t const begin = part * data.shape.part_steps;
-    std::int64_t const end = begin + data.shape.part_steps < row.packs ? begin + data.shape.part_steps : row.packs;
-    for (std::int64_t pack = begin; pack < end; ++pack) {
-      auto const at = row.place(pack);
-      values.take(data, from + at.offset[0], row.stride[0][0], at.low, at.high);
-    }
-    return values.fold();
-  }
-
-  /// A row of at most a pack needs few accumulators.
-  KOKKOS_INLINE_FUNCTION A short_row(In const* from) const {
-    constexpr int few = 16;
-    A value[few];
-    for (int j = 0; j < few; ++j) value[j] = Step<A>::identity;
-    int const n = static_cast<int>(data.row.inner);
-    A strip[width];  // (width)
-    data.read(from, data.row.stride[0][0], n, strip);
-    int i = 0;
-    for (; i + few <= n; i += few)
-      for (int j = 0; j < few; ++j) value[j] = Step<A>::take(value[j], strip[i + j]);
-    for (int j = 0; i + j < n; ++j) value[j] = Step<A>::take(value[j], strip[i + j]);
-    for (int half = few / 2; half > 0; half /= 2)
-      for (int j = 0; j < half; ++j) value[j] = Step<A>::combine(value[j], value[j + half]);
-    return value[0];
-  }
-};
-
-/// Reductions of columns by a core.
-template <class Exec, class In, template <class> class Step, class A>
-struct ReduceAcross {
-  using Data = ReduceData<Exec, In, A>;
-  Data const& data;
-
-  KOKKOS_FUNCTION void run(TeamMember<Exec> const& team) const {
-    ReduceShape const& shape = data.shape;
-    std::int64_t const part = team.league_rank() / shape.groups, group = team.league_rank() % shape.groups;
-    std::int64_t const begin = part * shape.part_steps;
-    std::int64_t const end = begin + shape.part_steps < data.steps ? begin + shape.part_steps : data.steps;
-    for (int round = 0; round < shape.rounds; ++round) {
-      std::int64_t const pack = group * shape.rounds + round;
-      if (pack >= data.across.packs) return;
-      Accumulators<Exec, In, Step, A> values;
-      auto const at = data.across.place(pack);
-      for (std::int64_t step = begin; step < end; ++step)
-        values.take(data, data.in + at.offset[0] + step * data.stride, data.across.stride[0][0], at.low, at.high);
-      std::int64_t const first = at.offset[1] + part * shape.output_of_parts, stride = data.across.stride[1][0];
-      data.out.store_many(first + at.low * stride, stride, values.value + at.low, at.high - at.low);
-    }
-  }
-};
 
 /// What a lane accumulates: an element of each place in its packs, which are added in pairs: chains of half as many
 /// additions.
@@ -493,14 +238,15 @@ struct ReduceKernel {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     if constexpr (starts_early) wait_for_kernels_before<Exec>();
-    with_step<In, A>(step, [&]<template <class> class Step>() {
-      if constexpr (Machine<Exec>::lanes > 1)
-        LanesReduce<Exec, In, Step, A>(data, team).run();
-      else if (data.is_along)
-        ReduceAlong<Exec, In, Step, A>{data}.run(team);
-      else
-        ReduceAcross<Exec, In, Step, A>{data}.run(team);
-    });
+    if constexpr (Machine<Exec>::lanes > 1)
+      with_step<In, A>(step, [&]<template <class> class Step>() { LanesReduce<Exec, In, Step, A>(data, team).run(); });
+    else
+      with_step<In, A>(step, [&]<template <class> class Step>() TESSERA_INLINE_LAMBDA {
+        if (data.is_along)
+          ReduceAlong<Exec, In, Step, A>{data}.run(team);
+        else
+          ReduceAcross<Exec, In, Step, A>{data}.run(team);
+      });
   }
 };
 

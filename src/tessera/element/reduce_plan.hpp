@@ -94,6 +94,10 @@ struct ReducePass {
   }
 };
 
+/// fp64 accumulates fp64 and integers, squares, and sums when the user asks for it.
+template <class In>
+inline constexpr bool always_fp64 = std::is_same_v<In, double> || std::integral<In>;
+
 /// Do packs of `width` elements of `in` lie at aligned addresses for all the steps of these loops, the first of which
 /// is the packs' own?
 template <int A, int B>
@@ -154,9 +158,12 @@ void launch_pass(char const* label, Exec const& exec, ReduceProblem const& probl
   bool const vector = pass.along ? has_aligned_packs(problem.in, alignment, width, pass.reduced, pass.kept)
                                  : has_aligned_packs(problem.in, alignment, width, pass.kept, pass.reduced);
   if (pass.along && vector && start_rows<Exec, In, A>(label, exec, problem, pass, step, out)) return;
-  ReadElements<A> read = nullptr;
+  decltype(ReduceData<KernelSpace<Exec>, Element, A>::read) read{};
   if constexpr (std::is_same_v<Element, std::byte>) {
-    read = for_vector_units<read_elements<A, In>>();
+    if constexpr (std::is_same_v<A, double> && !always_fp64<In>)
+      read.read_fp32 = for_vector_units<read_elements<float, In>>();
+    else
+      read.read = for_vector_units<read_elements<A, In>>();
     for (int d = 0; d < pass.kept.rank; ++d) pass.kept.stride[0][d] *= static_cast<std::int64_t>(sizeof(In));
     for (int d = 0; d < pass.reduced.rank; ++d) pass.reduced.stride[0][d] *= static_cast<std::int64_t>(sizeof(In));
   }
@@ -193,9 +200,6 @@ inline ReduceRecipe recipe(Reduction operation) {
   return {StepKind::sum_of_squares, StepKind::sum, Closing::root};
 }
 
-/// fp64 accumulates fp64 and integers, squares, and sums when the user asks for it.
-template <class In>
-inline constexpr bool always_fp64 = std::is_same_v<In, double> || std::integral<In>;
 template <class In>
 bool accumulates_fp64(ReduceProblem const& problem) {
   StepKind const step = recipe(problem.operation).step;

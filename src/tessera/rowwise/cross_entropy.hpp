@@ -6,6 +6,7 @@
 #include <tessera/cross_entropy.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/rowwise/labels.hpp>
+#include <tessera/rowwise/own_cross_entropy.hpp>
 #include <tessera/rowwise/packed_cross_entropy.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
@@ -109,7 +110,9 @@ void start_cross_entropy(Exec const& exec, CrossEntropyProblem problem) {
   LossTargets<Acc> const targets{labels, place, operand(problem.d_loss, grid, 1, wide),
                                  problem.mean ? problem.counts : nullptr};
   if constexpr (std::is_same_v<Acc, float>)
-    if (start_packed_cross_entropy(exec, problem, grid, targets)) return;
+    if (start_packed_cross_entropy(exec, problem, grid, targets) ||
+        start_own_cross_entropy(exec, problem, grid, targets))
+      return;
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };

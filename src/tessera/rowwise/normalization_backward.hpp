@@ -7,6 +7,7 @@
 
 #include <tessera/normalization_backward.hpp>
 #include <tessera/rowwise/column_sums.hpp>
+#include <tessera/rowwise/own_normalization_backward.hpp>
 #include <tessera/rowwise/packed_normalization_backward.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
@@ -172,6 +173,9 @@ void start_norm_backward(Exec const& exec, NormBackwardProblem problem) {
   if (parts > 0) return finish_norm_backward(exec, problem, NormBackwardSums<Acc>(problem, parts), parts);
   parts = norm_backward_workers(exec, grid.tiles(), grid.columns);
   NormBackwardSums<Acc> const sums(problem, parts);
+  if constexpr (std::is_same_v<Acc, float>)
+    if (auto const own = start_own_norm_backward(exec, problem, grid, parts, sums.weights, sums.biases); own > 0)
+      return finish_norm_backward(exec, problem, sums, own);
   if (parts > 0)
     with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
       using Shape = decltype(shape);

@@ -22,7 +22,8 @@ struct OwnNorm {
   bool centered;
 
   void operator()(TeamMember<Space> const& team) const {
-    rows.for_each(team.league_rank(), in, [&](TileIndex const& at, Ahead const& next) { one_row(at, next); });
+    rows.for_each(team.league_rank(), in, {},
+                  [&](TileIndex const& at, Ahead const& next, Ahead const&) { one_row(at, next); });
   }
 
  private:

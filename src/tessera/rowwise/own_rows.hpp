@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_OWN_ROWS_HPP
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <tessera/detail/rows.hpp>
@@ -38,19 +39,38 @@ struct OwnRows {
   /// This row of an operand; nullptr if that is not there.
   char* row(Operand const& a, TileIndex const& at) const { return a.present() ? address(a, grid, at, size) : nullptr; }
 
-  /// f(place of a row, what of `in` to fetch for the next one) for this team's rows.
+  /// What of an operand is to be fetched for row i.
+  Ahead ahead(Operand const& a, std::int64_t i, std::int64_t end) const {
+    if (i >= end || !a.present()) return {};
+    return {row(a, tile_index(grid, i)), grid.columns * size};
+  }
+
+  /// f(place of a row, what of `in` and `other` to fetch for the next one) for this team's rows.
   template <class F>
-  void for_each(int team, Operand const& in, F const& f) const {
+  void for_each(int team, Operand const& in, Operand const& other, F const& f) const {
     std::int64_t const begin = team * rows_a_team, end = std::min(begin + rows_a_team, grid.tiles());
-    for (std::int64_t i = begin; i < end; ++i) {
-      TileIndex const at = tile_index(grid, i);
-      Ahead next;
-      if (i + 1 < end) next = {row(in, tile_index(grid, i + 1)), grid.columns * size};
-      f(at, next);
-    }
+    for (std::int64_t i = begin; i < end; ++i) f(tile_index(grid, i), ahead(in, i + 1, end), ahead(other, i + 1, end));
     streaming_done();
   }
 };
+
+/// Scratch for `count` numbers as the loops keep them, and where it lies.
+template <class Space>
+std::size_t room_bytes(std::int64_t count) {
+  return static_cast<std::size_t>(RowAtoms<Space>::room(count)) * sizeof(float) + line_of_memory;
+}
+template <class Space>
+float* room_of(TeamMember<Space> const& team, std::int64_t count) {
+  return static_cast<float*>(
+      team.team_scratch(0).get_shmem_aligned(room_bytes<Space>(count) - line_of_memory, line_of_memory));
+}
+
+/// What exponents are relative to: the maximum; 0 where there is nothing but -Inf and NaN, whose exponentials are then
+/// 0 and NaN; NaN, as all results then are, where that is Inf.
+inline float largest_reference(float top) {
+  if (top == -HUGE_VALF) return 0;
+  return top == HUGE_VALF ? NAN : top;
+}
 
 /// The rows of a problem whose operands all are of type `type` where they are there; without loops where they are not
 /// such rows.

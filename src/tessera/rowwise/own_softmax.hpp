@@ -23,15 +23,11 @@ struct OwnSoftmax {
   bool log;
   std::int64_t kept;  // elements that there is room for
 
-  std::size_t scratch() const {
-    return log ? 0 : static_cast<std::size_t>(Rows::Atoms::room(kept)) * sizeof(float) + line_of_memory;
-  }
+  std::size_t scratch() const { return log ? 0 : room_bytes<Space>(kept); }
 
   void operator()(TeamMember<Space> const& team) const {
-    float* room = nullptr;
-    if (!log)
-      room = static_cast<float*>(team.team_scratch(0).get_shmem_aligned(scratch() - line_of_memory, line_of_memory));
-    rows.for_each(team.league_rank(), in, [&](TileIndex const& at, Ahead const& next) {
+    float* const room = log ? nullptr : room_of<Space>(team, kept);
+    rows.for_each(team.league_rank(), in, {}, [&](TileIndex const& at, Ahead const& next, Ahead const&) {
       one_row(rows.row(in, at), rows.row(out, at), room, next);
     });
   }
@@ -40,23 +36,16 @@ struct OwnSoftmax {
   void one_row(char const* x, char* y, float* room, Ahead const& next) const {
     std::int64_t const columns = rows.grid.columns;
     bool const keeps = !log && columns <= kept;
-    float const top = reference(scale * rows.loops->largest(x, columns, {}));
+    float const top = largest_reference(scale * rows.loops->largest(x, columns, {}));
     float const total = rows.loops->exponentials(x, columns, scale, top, keeps ? room : nullptr, next);
     if (log) return rows.loops->shifted(x, columns, scale, top, total == 0 ? 0 : std::log(total), y, out.streamed, {});
     float const factor = total == 0 ? 0 : 1 / total;
-    if (keeps) return rows.loops->scaled(room, columns, factor, y, out.streamed, {});
+    if (keeps) return rows.loops->scaled(room, columns, factor, 0, y, out.streamed, {});
     for (std::int64_t i = 0; i < columns; i += kept) {
       std::int64_t const here = std::min(kept, columns - i);
       rows.loops->exponentials(x + i * rows.size, here, scale, top, room, {});
-      rows.loops->scaled(room, here, factor, y + i * rows.size, out.streamed, {});
+      rows.loops->scaled(room, here, factor, 0, y + i * rows.size, out.streamed, {});
     }
-  }
-
-  /// What exponents are relative to: the maximum; 0 where there is nothing but -Inf and NaN, whose exponentials are
-  /// then 0 and NaN; NaN, as all results then are, where that is Inf.
-  static float reference(float top) {
-    if (top == -HUGE_VALF) return 0;
-    return top == HUGE_VALF ? NAN : top;
   }
 };
 

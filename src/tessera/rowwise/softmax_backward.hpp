@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_SOFTMAX_BACKWARD_HPP
 
 #include <tessera/elementary.hpp>
+#include <tessera/rowwise/own_softmax_backward.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/streamed_softmax_backward.hpp>
@@ -79,7 +80,9 @@ void start_softmax_backward(Exec const& exec, SoftmaxBackwardProblem problem) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
   collapse(problem.in, problem.d_in, problem.d_out);
   TileGrid const grid = row_grid(problem.in);
-  if (std::is_same_v<Acc, float> && start_packed_softmax_backward(exec, problem, grid)) return;
+  if (std::is_same_v<Acc, float> &&
+      (start_packed_softmax_backward(exec, problem, grid) || start_own_softmax_backward(exec, problem, grid)))
+    return;
   with_row_shape<Exec, Acc>(grid.columns, [&](auto shape) {
     using Shape = decltype(shape);
     auto const rows = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
