@@ -19,6 +19,13 @@ namespace tessera::detail {
 
 inline constexpr int host_strip = 1024;
 
+/// Asks for what is read two strips later: between the reads of two strips the memory would idle.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION void fetch_strip_ahead(T const* strip, int n) {
+  fetch_ahead(reinterpret_cast<char const*>(strip) + 2 * host_strip * sizeof(T),
+              static_cast<std::size_t>(n) * sizeof(T));
+}
+
 /// Types whose neighbours are read where they lie.
 using NeighbourTypes = TypeList<bf16_t, fp16_t, float>;
 
@@ -140,6 +147,7 @@ KOKKOS_FORCEINLINE_FUNCTION void with_strip(Operand const& a, std::int64_t row, 
     using T = typename decltype(tag)::type;
     T const* const from = static_cast<T const*>(a.data) + row * a.row + first * a.column;
     if (!std::is_same_v<T, double> && a.column == 1) {
+      fetch_strip_ahead(from, n);
       x = from;
       type = a.type;
     } else {
@@ -212,8 +220,11 @@ struct StripProduct {
                                          int n, float const* factors, int shift) const {
     fill_strip<sizeof(Out)>(out, row, first, n, [&](unsigned char* y) TESSERA_INLINE_LAMBDA {
       std::int64_t const at = row * in.row + first * in.column;
-      if (of_bytes != nullptr && in.column == 1)
-        return of_bytes(static_cast<unsigned char const*>(in.data) + at, n, factors, shift, y);
+      if (of_bytes != nullptr && in.column == 1) {
+        auto const* const bytes = static_cast<unsigned char const*>(in.data) + at;
+        fetch_strip_ahead(bytes, n);
+        return of_bytes(bytes, n, factors, shift, y);
+      }
       float products[host_strip];
       QuantizedTypes::visit(in.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
         using In = typename decltype(tag)::type;
