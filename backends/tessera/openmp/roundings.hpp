@@ -3,9 +3,9 @@
 #ifndef TESSERA_OPENMP_ROUNDINGS_HPP
 #define TESSERA_OPENMP_ROUNDINGS_HPP
 
-// From fp32 to types of 16 and of 8 bits, one version an instruction set. What compilers make of the storage types
-// shifts each element by a count of its own and is most of the time of those who round as fast as memory stores; the
-// instructions for fp16 round all subnormal numbers alike.
+// From fp32 to types of 16 and of 8 bits, and between those of 8 and others by a factor or a divisor, one version an
+// instruction set. What compilers make of the storage types shifts each element by a count of its own and is most of
+// the time of those who round as fast as memory stores; the instructions for fp16 round all subnormal numbers alike.
 namespace tessera::detail::openmp {
 
 /// n neighbours, to the bits that the storage types give; `from` and `to` do not overlap.
@@ -15,9 +15,39 @@ using Rounding = void (*)(float const* from, int n, void* to);
 struct RoundingsOfType {
   Rounding overflowing, saturating;
 };
+
+/// n neighbours by scales: element i by scales[i >> shift], of which at least 32 share one. The two do not overlap.
+using Multiplying = void (*)(void const* from, int n, float const* scales, int shift, void* to);
+/// The same, or with `shift` 0 each by its own, of which as many are there as fill 32. Scales are from least_divisor to
+/// largest_divisor, and their rounded reciprocals are there.
+using Dividing = void (*)(void const* from, int n, float const* scales, float const* reciprocals, int shift, void* to);
+inline constexpr float least_divisor = 0x1p-60f, largest_divisor = 0x1p60f;
+
+/// By the type on the other side.
+template <class F>
+struct OfWideTypes {
+  F fp32, fp16, bf16;
+};
+/// To a type of 8 bits: quotients or products in fp32, rounded to the type and saturating.
+using Quotients = OfWideTypes<Dividing>;
+using Products = OfWideTypes<Multiplying>;
+/// From a type of 8 bits: products in fp32, rounded to 16 bits.
+struct Widenings {
+  Multiplying fp16, bf16;
+};
+
 struct Roundings {
   RoundingsOfType fp16, bf16, e4m3, e5m2;
   Rounding int8;  // from -127 to 127; NaN becomes 0
+  struct {
+    Quotients e4m3, e5m2, int8;
+  } quotients;
+  struct {
+    Products e4m3, e5m2;
+  } products;
+  struct {
+    Widenings e4m3, e5m2, int8;
+  } widenings;
 };
 
 /// The best versions this processor runs, within the cap; nullptr: none is better than what compilers make of the

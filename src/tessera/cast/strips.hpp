@@ -32,10 +32,14 @@ void read_cast_strip(void const* data, std::int64_t at, std::int64_t by, int n, 
     else
       return widen_bits<Through, In>(pattern_of(x));
   };
-  if (by == 1)
+  if (by == 1) {
+    // Two strips ahead, as the memory would idle while this one is rounded.
+    fetch_ahead(reinterpret_cast<char const*>(from) + 2 * static_cast<std::size_t>(n) * sizeof(In),
+                static_cast<std::size_t>(n) * sizeof(In));
     for (int i = 0; i < n; ++i) to[i] = widened(from[i]);
-  else
+  } else {
     for (int i = 0; i < n; ++i) to[i] = widened(from[i * by]);
+  }
 }
 
 /// Is there an element among `n` that a cast to a wider type does not keep as widening gives it: NaN, which becomes

@@ -298,18 +298,20 @@ template <class Exec>
 void run_mx_quantize(Exec const& exec, MxProblem const& problem) {
   constexpr char const* label = "tessera::mx_quantize";
   MxRows const rows = mx_rows(problem);
-  if (!start_packed_mx(label, exec, problem, rows, true))
-    for_each_index(label, exec, problem.in.extent[2] * rows.blocks,
-                   std::conditional_t<Machine<Exec>::is_host, HostMxQuantize, MxQuantizeBlocks>{rows});
+  if constexpr (Machine<Exec>::is_host)
+    start_host_mx<HostMxQuantize>(label, exec, problem, rows, StripNarrowing(problem.in.type, problem.out.type));
+  else if (!start_packed_mx(label, exec, problem, rows, true))
+    for_each_index(label, exec, problem.in.extent[2] * rows.blocks, MxQuantizeBlocks{rows});
 }
 
 template <class Exec>
 void run_mx_dequantize(Exec const& exec, MxProblem const& problem) {
   constexpr char const* label = "tessera::mx_dequantize";
   MxRows const rows = mx_rows(problem);
-  if (!start_packed_mx(label, exec, problem, rows, false))
-    for_each_index(label, exec, problem.in.extent[2] * rows.blocks,
-                   std::conditional_t<Machine<Exec>::is_host, HostMxDequantize, MxDequantizeBlocks>{rows});
+  if constexpr (Machine<Exec>::is_host)
+    start_host_mx<HostMxDequantize>(label, exec, problem, rows, StripProduct(problem.in.type, problem.out.type));
+  else if (!start_packed_mx(label, exec, problem, rows, false))
+    for_each_index(label, exec, problem.in.extent[2] * rows.blocks, MxDequantizeBlocks{rows});
 }
 
 }  // namespace tessera::detail

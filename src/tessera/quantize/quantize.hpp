@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <tessera/quantize.hpp>
+#include <tessera/quantize/host_lines.hpp>
 #include <tessera/quantize/packed.hpp>
 #include <tessera/quantize/scale.hpp>
 #include <tessera/quantize/square.hpp>
@@ -63,7 +64,6 @@ struct AmaxKernel {
 /// that is all.
 template <class Exec, class Shape>
 struct QuantizeKernel {
-  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand out, in, scales;
   float* amax;  // may be absent
@@ -106,7 +106,6 @@ struct QuantizeKernel {
 
 template <class Exec, class Shape>
 struct DequantizeKernel {
-  static constexpr bool vectorises = true;
   TileGrid grid;
   Operand out, in, scales;
   std::int64_t tiles = 0, tiles_a_team = 1;
@@ -138,12 +137,10 @@ void run_quantize_blocks(Exec const& exec, QuantizeProblem const& problem);
 
 // ---- from a problem to a grid and a shape
 
-using WarpShape = Shape<128, Worker::thread, true, 4, 8>;               // up to 1024 elements
-using TeamShape = Shape<256, Worker::team, true, 4, 8>;                 // up to 8192
-using LongShape = Shape<512, Worker::team, false, 4, 8>;                // any number
-using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;            // 128: four elements a lane
-using HostLine128Shape = Shape<32, Worker::thread, false, 1, 128>;      // 1 x 128: a pack, which may be streamed
-using HostSquareShape = Shape<32, Worker::thread, false, 1, 128, 128>;  // 128 x 128
+using WarpShape = Shape<128, Worker::thread, true, 4, 8>;     // up to 1024 elements
+using TeamShape = Shape<256, Worker::team, true, 4, 8>;       // up to 8192
+using LongShape = Shape<512, Worker::team, false, 4, 8>;      // any number
+using Tile128Shape = Shape<128, Worker::thread, true, 1, 4>;  // 128: four elements a lane
 
 inline constexpr std::int64_t warp_elements = 1024, team_elements = 8192;
 
@@ -180,14 +177,11 @@ inline TileGrid scale_grid(RowArray const& in, RowArray const& scales, Granulari
   return grid;
 }
 
-/// f(Shape{}) for the tiles of scale_grid; those of 128 x 128 have kernels of their own on machines with wide teams.
+/// f(Shape{}) for the tiles of scale_grid but those of 128 x 128, which have kernels of their own.
 template <class Exec, class F>
 void with_tile_shape(Granularity granularity, std::int64_t columns, F const& f) {
-  constexpr bool host = Machine<Exec>::lanes == 1;
-  if (host && granularity == Granularity::tile_128x128) {
-    if constexpr (host) f(HostSquareShape{});
-  } else if (granularity == Granularity::tile_1x128)
-    f(std::conditional_t<host, HostLine128Shape, Tile128Shape>{});
+  if (granularity == Granularity::tile_1x128)
+    f(Tile128Shape{});
   else
     with_line_shape<Exec>(columns, f);
 }
@@ -220,8 +214,23 @@ void start_quantize(char const* label, Exec const& exec, QuantizeProblem const& 
                                                   problem.amax,
                                                   largest_of(problem.out.type),
                                                   scale_is_given};
-  if constexpr (Machine<Exec>::is_host) kernel.out.streamed = may_stream(problem.out, grid, problem.in);
   launch_tiles<Shape>(label, exec, grid, kernel);
+}
+
+/// A CPU's rows, whose scales are given or their own.
+template <class Exec>
+void start_host_lines(char const* label, Exec const& exec, QuantizeProblem const& problem, LineScales which) {
+  TileGrid const grid = row_grid(problem.in);
+  HostQuantizeLines kernel{operand(problem.out, grid, 1, false),
+                           operand(problem.in, grid, 1, false),
+                           scale_map(problem.scales, problem.granularity),
+                           which,
+                           problem.amax,
+                           largest_of(problem.out.type),
+                           StripDivision(problem.in.type, problem.out.type),
+                           HostSegments(grid.rows, grid.columns, which == LineScales::of_rows)};
+  kernel.out.streamed = problem.out.present() && may_stream(problem.out, grid, problem.in);
+  launch<32>(label, exec, kernel.segments.teams(), 0, kernel);
 }
 
 template <class Exec>
@@ -258,9 +267,14 @@ void quantize_per_tensor(Exec const& exec, QuantizeProblem problem) {
   if (!problem.out.present()) return;
   flatten(problem.in, problem.out);
   if (start_packed_quantize(label, exec, problem, QuantizePart::rounding)) return;
-  TileGrid const grid = segment_grid(problem.in);
-  with_line_shape<Exec>(grid.tile_columns,
-                        [&](auto shape) { start_quantize<decltype(shape)>(label, exec, problem, grid, true); });
+  if constexpr (Machine<Exec>::is_host) {
+    problem.amax = nullptr;
+    start_host_lines(label, exec, problem, LineScales::given);
+  } else {
+    TileGrid const grid = segment_grid(problem.in);
+    with_line_shape<Exec>(grid.tile_columns,
+                          [&](auto shape) { start_quantize<decltype(shape)>(label, exec, problem, grid, true); });
+  }
 }
 
 /// The scales, amax and, if present, the output: all that many problems ask for.
@@ -269,16 +283,21 @@ void quantize_groups(Exec const& exec, QuantizeProblem const& problem) {
   if (problem.granularity == Granularity::per_tensor) return quantize_per_tensor(exec, problem);
   clear_results(exec, problem.amax, nullptr);
   if (start_packed_quantize("tessera::quantize", exec, problem, QuantizePart::all)) return;
-  TileGrid const grid = scale_grid(problem.in, problem.scales, problem.granularity);
-  if constexpr (Machine<Exec>::lanes > 1)
+  if constexpr (Machine<Exec>::is_host) {
+    if (problem.granularity == Granularity::tile_128x128) return run_quantize_blocks(exec, problem);
+    start_host_lines("tessera::quantize", exec, problem,
+                     problem.granularity == Granularity::per_row ? LineScales::of_rows : LineScales::of_tiles);
+  } else {
+    TileGrid const grid = scale_grid(problem.in, problem.scales, problem.granularity);
     if (problem.granularity == Granularity::tile_128x128)
       return launch<square_threads>(
           "tessera::quantize", exec, grid.tiles(), 0,
           SquareQuantize<Exec>{grid, operand(problem.out, grid, 1, true), operand(problem.in, grid, 1, true),
                                operand(problem.scales, grid, 1, true), problem.amax, largest_of(problem.out.type)});
-  with_tile_shape<Exec>(problem.granularity, grid.columns, [&](auto shape) {
-    start_quantize<decltype(shape)>("tessera::quantize", exec, problem, grid, false);
-  });
+    with_tile_shape<Exec>(problem.granularity, grid.columns, [&](auto shape) {
+      start_quantize<decltype(shape)>("tessera::quantize", exec, problem, grid, false);
+    });
+  }
 }
 
 /// Nothing but scales and amax. (An absent output has the layout of the input, so as not to decide on the kernel.)
@@ -305,6 +324,11 @@ void run_quantize(Exec const& exec, QuantizeProblem const& given) {
     return quantize_groups(exec, given);
   QuantizeProblem problem = given;
   clear_results(exec, problem.amax, problem.saturated);
+  if constexpr (Machine<Exec>::is_host)
+    if (!problem.transposed.present() && problem.saturated == nullptr && !problem.stochastic) {
+      if (problem.granularity == Granularity::per_tensor) flatten(problem.in, problem.out);
+      return start_host_lines("tessera::quantize", exec, problem, LineScales::given);
+    }
   bool const tiles = problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
   bool const in_blocks = finds_scales_of_blocks(exec, problem);
   if (problem.given_scales) {
@@ -321,25 +345,34 @@ void run_quantize(Exec const& exec, QuantizeProblem const& given) {
 template <class Exec>
 void run_dequantize(Exec const& exec, QuantizeProblem const& given) {
   QuantizeProblem problem = given;
-  bool const tiled = problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
   if (problem.granularity == Granularity::per_tensor) flatten(problem.in, problem.out);
   if (start_packed_dequantize(exec, problem)) return;
-  TileGrid const grid = tiled ? scale_grid(problem.in, problem.scales, problem.granularity) : segment_grid(problem.in);
-  if constexpr (Machine<Exec>::lanes > 1)
+  if constexpr (Machine<Exec>::is_host) {
+    TileGrid const grid = row_grid(problem.in);
+    HostDequantizeLines kernel{operand(problem.out, grid, 1, false), operand(problem.in, grid, 1, false),
+                               scale_map(problem.scales, problem.granularity),
+                               StripProduct(problem.in.type, problem.out.type),
+                               HostSegments(grid.rows, grid.columns, false)};
+    kernel.out.streamed = may_stream(problem.out, grid, problem.in);
+    launch<32>("tessera::dequantize", exec, kernel.segments.teams(), 0, kernel);
+  } else {
+    bool const tiled =
+        problem.granularity == Granularity::tile_1x128 || problem.granularity == Granularity::tile_128x128;
+    TileGrid const grid =
+        tiled ? scale_grid(problem.in, problem.scales, problem.granularity) : segment_grid(problem.in);
     if (problem.granularity == Granularity::tile_128x128)
       return launch<square_threads>(
           "tessera::dequantize", exec, grid.tiles(), 0,
           SquareDequantize<Exec>{grid, operand(problem.out, grid, 1, true), operand(problem.in, grid, 1, true),
                                  operand(problem.scales, grid, 1, true)});
-  with_tile_shape<Exec>(problem.granularity, grid.tile_columns, [&](auto shape) {
-    using Shape = decltype(shape);
-    constexpr bool wide = Machine<Exec>::lanes > 1;
-    auto const tiles = [&](RowArray const& a) { return operand(a, grid, Shape::width, wide); };
-    DequantizeKernel<KernelSpace<Exec>, Shape> kernel{grid, tiles(problem.out), tiles(problem.in),
-                                                      tiles(problem.scales)};
-    if constexpr (Machine<Exec>::is_host) kernel.out.streamed = may_stream(problem.out, grid, problem.in);
-    launch_tiles<Shape>("tessera::dequantize", exec, grid, kernel);
-  });
+    with_tile_shape<Exec>(problem.granularity, grid.tile_columns, [&](auto shape) {
+      using Shape = decltype(shape);
+      auto const tiles = [&](RowArray const& a) { return operand(a, grid, Shape::width, true); };
+      launch_tiles<Shape>("tessera::dequantize", exec, grid,
+                          DequantizeKernel<KernelSpace<Exec>, Shape>{grid, tiles(problem.out), tiles(problem.in),
+                                                                     tiles(problem.scales)});
+    });
+  }
 }
 
 }  // namespace tessera::detail
