@@ -35,6 +35,18 @@ KOKKOS_INLINE_FUNCTION RoundStrip strip_rounding([[maybe_unused]] bool saturate)
   return nullptr;
 }
 
+/// The same to 16 bits past the caches; in order with other stores only after streaming_done(). nullptr as above.
+template <class T>
+KOKKOS_INLINE_FUNCTION RoundStrip streamed_rounding() {
+#if !defined(__CUDACC__)
+  static openmp::Roundings const* const all = openmp::roundings();
+  if (all == nullptr) return nullptr;
+  if constexpr (std::is_same_v<T, fp16_t>) return all->fp16.streamed;
+  if constexpr (std::is_same_v<T, bf16_t>) return all->bf16.streamed;
+#endif
+  return nullptr;
+}
+
 using openmp::Dividing, openmp::Multiplying;
 using openmp::least_divisor, openmp::largest_divisor;
 

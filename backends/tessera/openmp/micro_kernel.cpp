@@ -55,6 +55,7 @@ extern ColumnLoopsOfPanels const column_loops_avx2;
 extern ColumnLoopsOfPanels const column_loops_avx512;
 #endif
 #if defined(TESSERA_WORD_MICRO_KERNELS)
+extern RoundingsOfType const bf16_roundings_avx512_bf16;
 extern Int8Kernel const int8_avx512_vnni;
 extern Bf16Kernel const bf16_avx512_bf16;
 extern Int8Kernel const int8_amx;
@@ -251,6 +252,16 @@ RandomWords random_words() {
 Roundings const* roundings() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
   VectorUnits const units = vector_units();
+#if defined(TESSERA_WORD_MICRO_KERNELS)
+  if (isa() >= Isa::avx512_bf16 && units == VectorUnits::avx512) {
+    static Roundings const with_bf16 = [] {
+      Roundings all = roundings_avx512;
+      all.bf16 = bf16_roundings_avx512_bf16;
+      return all;
+    }();
+    return &with_bf16;
+  }
+#endif
   if (units == VectorUnits::avx512) return &roundings_avx512;
   if (units == VectorUnits::avx2) return &roundings_avx2;
 #endif

@@ -14,6 +14,9 @@ using Rounding = void (*)(float const* from, int n, void* to);
 /// By what overflow becomes: the type's infinity or NaN, or its largest number.
 struct RoundingsOfType {
   Rounding overflowing, saturating;
+  // `overflowing` past the caches, but for what is no whole vector; in order with other stores only after a fence.
+  // nullptr for 8 bits.
+  Rounding streamed = nullptr;
 };
 
 /// n neighbours by scales: element i by scales[i >> shift], of which at least 32 share one. The two do not overlap.

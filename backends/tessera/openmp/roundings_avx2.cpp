@@ -43,6 +43,9 @@ struct Avx2 {
     return reinterpret_cast<Halves>(
         _mm256_blendv_epi8(reinterpret_cast<__m256i>(z), reinterpret_cast<__m256i>(y), greater));
   }
+  static void stream(Halves x, unsigned char* to) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(x));
+  }
   static void store_bytes(Halves x, unsigned char* to) {
     __m256i const bytes = _mm256_packus_epi16(reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(x));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(_mm256_permute4x64_epi64(bytes, 0x08)));

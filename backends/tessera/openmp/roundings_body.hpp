@@ -26,6 +26,7 @@
 //                                     zero, and then to fp16
 //     smaller(x, y)                   unsigned
 //     where_greater(x, limit, y, z)   y where x > limit as signed numbers, else z
+//     stream(x, to)                   past the caches to a multiple of the vector's size
 //     store_bytes(x, to)              the lower bytes of the elements
 //     store_int8(low, high, to)       `lanes` numbers of fp32 as int8
 //
@@ -88,7 +89,7 @@ Numbers<V> load(E5m2, unsigned char const* from) {
   return {V::half_of(y, 0), V::half_of(y, 1)};
 }
 
-template <class V, class Type, bool Saturate>
+template <class V, class Type, bool Saturate, bool Streamed = false>
 struct ToSixteenBits {
   static constexpr int size = 2;
   static constexpr float unit = 1;
@@ -98,7 +99,10 @@ struct ToSixteenBits {
     Halves y = x;
     if constexpr (Saturate) y = V::smaller(magnitude, V::all(Type::largest)) | (x ^ magnitude);
     if constexpr (Saturate || !Type::one_nan) y = V::where_greater(magnitude, Type::infinity, V::all(all_but_sign), y);
-    __builtin_memcpy(to, &y, sizeof y);
+    if constexpr (Streamed)
+      V::stream(y, to);
+    else
+      __builtin_memcpy(to, &y, sizeof y);
   }
 };
 
@@ -153,6 +157,18 @@ void round_all(float const* from, int n, void* to) {
     To::store(x, out);
   });
 }
+
+template <class V, class Type>
+void stream_all(float const* from, int n, void* to) {
+  bool const at_vector = reinterpret_cast<std::uintptr_t>(to) % sizeof(typename V::Halves) == 0;
+  int const whole = at_vector ? n - n % V::lanes : 0;
+  round_all<V, ToSixteenBits<V, Type, false, true>>(from, whole, to);
+  round_all<V, ToSixteenBits<V, Type, false>>(from + whole, n - whole,
+                                              static_cast<unsigned char*>(to) + whole * Type::size);
+}
+template <class V, class Type>
+constexpr tessera::detail::openmp::RoundingsOfType to_sixteen_bits{
+    round_all<V, ToSixteenBits<V, Type, false>>, round_all<V, ToSixteenBits<V, Type, true>>, stream_all<V, Type>};
 
 template <class V, class From, class To>
 void multiply_all(void const* from, int n, float const* scales, int shift, void* to) {
@@ -221,8 +237,8 @@ constexpr tessera::detail::openmp::Widenings all_widenings{multiply_all<V, From,
 
 template <class V>
 constexpr tessera::detail::openmp::Roundings all_roundings{
-    {round_all<V, ToSixteenBits<V, Fp16, false>>, round_all<V, ToSixteenBits<V, Fp16, true>>},
-    {round_all<V, ToSixteenBits<V, Bf16, false>>, round_all<V, ToSixteenBits<V, Bf16, true>>},
+    to_sixteen_bits<V, Fp16>,
+    to_sixteen_bits<V, Bf16>,
     {round_all<V, ToEightBits<V, E4m3, false>>, round_all<V, ToEightBits<V, E4m3, true>>},
     {round_all<V, ToEightBits<V, E5m2, false>>, round_all<V, ToEightBits<V, E5m2, true>>},
     round_all<V, ToInt8<V>>,

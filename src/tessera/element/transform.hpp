@@ -21,6 +21,7 @@
 #include <tessera/narrow_functors.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/streaming.hpp>
+#include <tessera/strip_rounding.hpp>
 
 // out = f(in...) over the loops of dimensions.hpp. Operand 0 is the output, operands 1..n are the inputs and, for a
 // functor that wants it, the last operand is the linear index: it has strides like the others and no memory.
@@ -337,6 +338,8 @@ struct RunTransform {
     if constexpr (std::is_same_v<Stored, To>) {
       stream(elements.out + offset[0], result.value, n * sizeof(To));
     } else {
+      if (RoundStrip const round = streamed_rounding<To>(); round != nullptr)
+        return round(result.value, n, elements.out + offset[0]);
       Strip<To> rounded;
       write_strip(result.value, n, rounded.value, 1);
       stream(elements.out + offset[0], rounded.value, n * sizeof(To));
