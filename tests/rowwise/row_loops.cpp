@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/row_atoms.hpp>
+#include <tessera/own_row_atoms.hpp>
 #include <tessera/streaming.hpp>
 
 namespace {
 
 using namespace tessera;
-using Loops = detail::RowAtoms<detail::Host>::Loops;
-using NormGradientRow = detail::RowAtoms<detail::Host>::NormGradientRow;
+using Loops = detail::OwnRowAtoms<detail::Host>::Loops;
+using NormGradientRow = detail::OwnRowAtoms<detail::Host>::NormGradientRow;
 
 constexpr int most = 1100;
 
@@ -30,7 +30,7 @@ void check_streamed(Loops const& loops, int n) {
   Row x, weight, bias, stored, streamed;
   for (Row* row : {&x, &weight, &bias})
     for (int i = 0; i < n; ++i) reinterpret_cast<T*>(row->bytes)[i] = static_cast<T>(number(random));
-  std::vector<float> room(static_cast<std::size_t>(detail::RowAtoms<detail::Host>::room(n)));
+  std::vector<float> room(static_cast<std::size_t>(detail::OwnRowAtoms<detail::Host>::room(n)));
   auto const same = [&](auto const& write) {
     for (Row* row : {&stored, &streamed}) std::memset(row->bytes, 0x5a, sizeof row->bytes);
     write(stored.bytes, false);
@@ -72,8 +72,8 @@ void check_parameters(Loops const& loops, int n) {
     }
     rows[r] = {x[r].bytes, g[r].bytes, nullptr, y[r].bytes, 1, 0.5f, 0, 0, {}};
   }
-  std::vector<float> d_weight(static_cast<std::size_t>(detail::RowAtoms<detail::Host>::room(n))), d_bias = d_weight,
-                                                                                                  ordered = d_weight;
+  std::vector<float> d_weight(static_cast<std::size_t>(detail::OwnRowAtoms<detail::Host>::room(n))), d_bias = d_weight,
+                                                                                                     ordered = d_weight;
   loops.norm_gradients(rows, 2, n, nullptr, d_weight.data(), d_bias.data(), false);
   for (auto const& [kept, expected] : {std::pair{&d_weight, &weight}, {&d_bias, &bias}}) {
     loops.in_order(kept->data(), n, ordered.data());
@@ -88,7 +88,7 @@ void check_parameters(Loops const& loops, int n) {
 template <class Check>
 void for_types_and_lengths(Check const& check) {
   for (Scalar type : {Scalar::fp32, Scalar::fp16, Scalar::bf16}) {
-    Loops const* const loops = detail::RowAtoms<detail::Host>::of(type);
+    Loops const* const loops = detail::OwnRowAtoms<detail::Host>::of(type);
     if (loops == nullptr) return;  // no instruction set that has them
     CAPTURE(name(type));
     for (int n : {1, 7, 16, 31, 32, 33, 64, 100, 1000, most}) {

@@ -93,7 +93,7 @@ template <class Exec>
 bool start_own_cross_entropy(Exec const& exec, CrossEntropyProblem const& problem, TileGrid const& grid,
                              LossTargets<float> const& targets) {
   using Space = KernelSpace<Exec>;
-  if constexpr (RowAtoms<Space>::available) {
+  if constexpr (OwnRowAtoms<Space>::available) {
     auto const rows = own_rows<Space>(exec, grid, problem.logits.type, problem.logits, problem.d_logits);
     if (rows.loops == nullptr) return false;
     constexpr std::int64_t room = 32768, part = 4096;  // 128 KB beside the row in a second-level cache, or 16 KB

@@ -56,7 +56,7 @@ struct OwnNorm {
 template <class Exec>
 bool start_own_norm(Exec const& exec, NormProblem const& problem, TileGrid const& grid) {
   using Space = KernelSpace<Exec>;
-  if constexpr (RowAtoms<Space>::available) {
+  if constexpr (OwnRowAtoms<Space>::available) {
     auto const rows = own_rows<Space>(exec, grid, problem.in.type, problem.in, problem.out, problem.weight,
                                       problem.bias, problem.residual, problem.sum);
     bool const fits =

@@ -78,7 +78,7 @@ template <class Exec>
 std::int64_t start_own_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
                                      std::int64_t parts, float* d_weights, float* d_biases) {
   using Space = KernelSpace<Exec>;
-  if constexpr (RowAtoms<Space>::available) {
+  if constexpr (OwnRowAtoms<Space>::available) {
     using Kernel = OwnNormBackward<Space>;
     auto rows = own_rows<Space>(exec, grid, problem.in.type, problem.in, problem.d_out, problem.d_in, problem.weight,
                                 problem.d_sum);

@@ -9,7 +9,7 @@
 
 #include <tessera/detail/rows.hpp>
 #include <tessera/launch.hpp>
-#include <tessera/row_atoms.hpp>
+#include <tessera/own_row_atoms.hpp>
 #include <tessera/rowwise/operand.hpp>
 #include <tessera/streaming.hpp>
 
@@ -21,7 +21,7 @@ namespace tessera::detail {
 /// A team's part of the rows, and where they are.
 template <class Space>
 struct OwnRows {
-  using Atoms = RowAtoms<Space>;
+  using Atoms = OwnRowAtoms<Space>;
   using Loops = typename Atoms::Loops;
   using Ahead = typename Atoms::Ahead;
 
@@ -57,7 +57,7 @@ struct OwnRows {
 /// Scratch for `count` numbers as the loops keep them, and where it lies.
 template <class Space>
 std::size_t room_bytes(std::int64_t count) {
-  return static_cast<std::size_t>(RowAtoms<Space>::room(count)) * sizeof(float) + line_of_memory;
+  return static_cast<std::size_t>(OwnRowAtoms<Space>::room(count)) * sizeof(float) + line_of_memory;
 }
 template <class Space>
 float* room_of(TeamMember<Space> const& team, std::int64_t count) {
@@ -81,7 +81,7 @@ OwnRows<Space> own_rows(Exec const& exec, TileGrid const& grid, Scalar type, Arr
     return !a.present() || (a.type == type && (a.stride[3] == 1 || grid.columns == 1));
   };
   if (grid.columns == 0 || !(fits(operands) && ...)) return rows;
-  rows.loops = RowAtoms<Space>::of(type);
+  rows.loops = OwnRowAtoms<Space>::of(type);
   rows.size = static_cast<std::int64_t>(size_of(type));
   // As many rows a team as are worth starting it, or more if there are still some teams for each core: the first row of
   // a team is not fetched ahead.

@@ -53,7 +53,7 @@ struct OwnSoftmax {
 template <class Exec>
 bool start_own_softmax(Exec const& exec, SoftmaxProblem const& problem, TileGrid const& grid) {
   using Space = KernelSpace<Exec>;
-  if constexpr (RowAtoms<Space>::available) {
+  if constexpr (OwnRowAtoms<Space>::available) {
     auto const rows = own_rows<Space>(exec, grid, problem.in.type, problem.in, problem.out);
     auto const scale = static_cast<float>(problem.scale);
     if (rows.loops == nullptr || !(scale > 0 && scale < HUGE_VALF)) return false;

@@ -62,7 +62,7 @@ struct OwnSoftmaxBackward {
 template <class Exec>
 bool start_own_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, TileGrid const& grid) {
   using Space = KernelSpace<Exec>;
-  if constexpr (RowAtoms<Space>::available) {
+  if constexpr (OwnRowAtoms<Space>::available) {
     auto const rows = own_rows<Space>(exec, grid, problem.in.type, problem.in, problem.d_out, problem.d_in);
     auto const scale = static_cast<float>(problem.scale);
     if (rows.loops == nullptr || !(problem.from_output || (scale > 0 && scale < HUGE_VALF))) return false;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef TESSERA_ROW_ATOMS_HPP
-#define TESSERA_ROW_ATOMS_HPP
+#ifndef TESSERA_OWN_ROW_ATOMS_HPP
+#define TESSERA_OWN_ROW_ATOMS_HPP
 
 #include <tessera/host_team.hpp>
 #include <tessera/openmp/row_loops.hpp>
@@ -18,12 +18,12 @@ namespace tessera::detail {
 ///     of(type)          the functions for elements of this type; nullptr: there are none that are worth having
 ///     room(count)       fp32 numbers that a function which keeps what it found of `count` elements wants room for
 template <class Space>
-struct RowAtoms {
+struct OwnRowAtoms {
   static constexpr bool available = false;
 };
 
 template <>
-struct RowAtoms<Host> {
+struct OwnRowAtoms<Host> {
   static constexpr bool available = true;
   using Loops = openmp::RowLoops;
   using Ahead = openmp::RowAhead;
