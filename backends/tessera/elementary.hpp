@@ -142,7 +142,8 @@ KOKKOS_FORCEINLINE_FUNCTION float hyperbolic_tangent(float x) {
 #endif
 }
 
-/// 2^x for -126 <= x < 128, relative error 2^-22.
+/// 2^x for -126 <= x < 128, relative error 2^-22, for narrow results on a CPU 2^-18.
+template <bool Narrow = false>
 KOKKOS_FORCEINLINE_FUNCTION float exp2_approximate(float x) {
 #if defined(__CUDA_ARCH__)
   return ptx::exp2_approximate(x);
@@ -150,12 +151,20 @@ KOKKOS_FORCEINLINE_FUNCTION float exp2_approximate(float x) {
   // 2^n 2^r with |r| <= 1/2, a polynomial for 2^r: SIMD code, which the C library's exp2 is not.
   constexpr float magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
   float const shifted = x + magic, r = x - (shifted - magic);
-  float p = 1.53532572e-4f;
-  p = p * r + 1.33990042e-3f;
-  p = p * r + 9.61843878e-3f;
-  p = p * r + 5.55033199e-2f;
-  p = p * r + 2.40226477e-1f;
-  p = p * r + 6.93147182e-1f;
+  float p;
+  if constexpr (Narrow) {
+    p = 9.58285294e-3f;
+    p = p * r + 5.59064262e-2f;
+    p = p * r + 2.40240991e-1f;
+    p = p * r + 6.93124175e-1f;
+  } else {
+    p = 1.53532572e-4f;
+    p = p * r + 1.33990042e-3f;
+    p = p * r + 9.61843878e-3f;
+    p = p * r + 5.55033199e-2f;
+    p = p * r + 2.40226477e-1f;
+    p = p * r + 6.93147182e-1f;
+  }
   std::uint32_t const n = __builtin_bit_cast(std::uint32_t, shifted) << 23;
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, p * r + 1.0f) + n);
 #endif
@@ -166,15 +175,7 @@ KOKKOS_FORCEINLINE_FUNCTION float exp2_below(float x) {
 #if defined(__CUDA_ARCH__)
   return ptx::exp2_approximate(x);
 #else
-  constexpr float magic = 12582912.0f;
-  float const shifted = x + magic, r = x - (shifted - magic);
-  float p = 9.58285294e-3f;
-  p = p * r + 5.59064262e-2f;
-  p = p * r + 2.40240991e-1f;
-  p = p * r + 6.93124175e-1f;
-  std::uint32_t const n = __builtin_bit_cast(std::uint32_t, shifted) << 23;
-  float const power = __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, p * r + 1.0f) + n);
-  return chosen(x < -126.0f, 0.0f, power);
+  return chosen(x < -126.0f, 0.0f, exp2_approximate<true>(x));
 #endif
 }
 

@@ -50,6 +50,15 @@ KOKKOS_INLINE_FUNCTION RoundStrip streamed_rounding() {
 using openmp::Dividing, openmp::Multiplying;
 using openmp::least_divisor, openmp::largest_divisor;
 
+/// The one for From.
+template <class From, class F>
+F of_wide_type(openmp::OfWideTypes<F> const& types) {
+  if constexpr (std::is_same_v<From, float>) return types.fp32;
+  if constexpr (std::is_same_v<From, fp16_t>) return types.fp16;
+  if constexpr (std::is_same_v<From, bf16_t>) return types.bf16;
+  return nullptr;
+}
+
 /// n neighbours of From divided by scales, rounded to an 8-bit type and saturating; element i by scales[i >> shift], of
 /// which at least 32 neighbours share one, or with `shift` 0 each by its own, of which as many are there as fill 32.
 /// Scales are from least_divisor to largest_divisor, and their rounded reciprocals are there. nullptr as above.
@@ -58,15 +67,9 @@ KOKKOS_INLINE_FUNCTION Dividing strip_division() {
 #if !defined(__CUDACC__)
   static openmp::Roundings const* const all = openmp::roundings();
   if (all == nullptr) return nullptr;
-  auto const of = [](openmp::Quotients const& type) -> Dividing {
-    if constexpr (std::is_same_v<From, float>) return type.fp32;
-    if constexpr (std::is_same_v<From, fp16_t>) return type.fp16;
-    if constexpr (std::is_same_v<From, bf16_t>) return type.bf16;
-    return nullptr;
-  };
-  if constexpr (std::is_same_v<To, e4m3_t>) return of(all->quotients.e4m3);
-  if constexpr (std::is_same_v<To, e5m2_t>) return of(all->quotients.e5m2);
-  if constexpr (std::is_same_v<To, std::int8_t>) return of(all->quotients.int8);
+  if constexpr (std::is_same_v<To, e4m3_t>) return of_wide_type<From>(all->quotients.e4m3);
+  if constexpr (std::is_same_v<To, e5m2_t>) return of_wide_type<From>(all->quotients.e5m2);
+  if constexpr (std::is_same_v<To, std::int8_t>) return of_wide_type<From>(all->quotients.int8);
 #endif
   return nullptr;
 }
@@ -78,19 +81,13 @@ KOKKOS_INLINE_FUNCTION Multiplying strip_product() {
 #if !defined(__CUDACC__)
   static openmp::Roundings const* const all = openmp::roundings();
   if (all == nullptr) return nullptr;
-  [[maybe_unused]] auto const narrowed = [](openmp::Products const& type) -> Multiplying {
-    if constexpr (std::is_same_v<From, float>) return type.fp32;
-    if constexpr (std::is_same_v<From, fp16_t>) return type.fp16;
-    if constexpr (std::is_same_v<From, bf16_t>) return type.bf16;
-    return nullptr;
-  };
   [[maybe_unused]] auto const widened = [](openmp::Widenings const& type) -> Multiplying {
     if constexpr (std::is_same_v<To, fp16_t>) return type.fp16;
     if constexpr (std::is_same_v<To, bf16_t>) return type.bf16;
     return nullptr;
   };
-  if constexpr (std::is_same_v<To, e4m3_t>) return narrowed(all->products.e4m3);
-  if constexpr (std::is_same_v<To, e5m2_t>) return narrowed(all->products.e5m2);
+  if constexpr (std::is_same_v<To, e4m3_t>) return of_wide_type<From>(all->products.e4m3);
+  if constexpr (std::is_same_v<To, e5m2_t>) return of_wide_type<From>(all->products.e5m2);
   if constexpr (std::is_same_v<From, e4m3_t>) return widened(all->widenings.e4m3);
   if constexpr (std::is_same_v<From, e5m2_t>) return widened(all->widenings.e5m2);
   if constexpr (std::is_same_v<From, std::int8_t>) return widened(all->widenings.int8);

@@ -48,8 +48,8 @@ struct OwnCrossEntropy {
     float const sum = rows.loops->exponentials_below(x, columns, top, keeps ? room : nullptr, next);
     float const total = smoothing != 0 ? rows.loops->sum(x, columns, {}) : 0;
     float const whole = top + std::log(sum);
-    if (log_sum.present()) value(log_sum, at) = whole;
-    if (loss.present()) value(loss, at) = loss_of(target, whole, logit, total, smoothing, each);
+    if (log_sum.present()) value_of(log_sum, at) = whole;
+    if (loss.present()) value_of(loss, at) = loss_of(target, whole, logit, total, smoothing, each);
     if (!d_logits.present()) return;
     char* const y = rows.row(d_logits, at);
     if (!target.counts()) {
@@ -83,9 +83,6 @@ struct OwnCrossEntropy {
     });
     return value;
   }
-  static float& value(Operand const& a, TileIndex const& at) {
-    return static_cast<float*>(const_cast<void*>(a.data))[a.value_offset(at)];
-  }
 };
 
 /// Whether the problem was one of a thread's own rows, and has been started.
@@ -96,7 +93,6 @@ bool start_own_cross_entropy(Exec const& exec, CrossEntropyProblem const& proble
   if constexpr (OwnRowAtoms<Space>::available) {
     auto const rows = own_rows<Space>(exec, grid, problem.logits.type, problem.logits, problem.d_logits);
     if (rows.loops == nullptr) return false;
-    constexpr std::int64_t room = 32768, part = 4096;  // 128 KB beside the row in a second-level cache, or 16 KB
     auto const as_operand = [&](RowArray const& a) { return operand(a, grid, 1, false); };
     OwnCrossEntropy<Space> kernel{rows,
                                   as_operand(problem.logits),
@@ -106,7 +102,7 @@ bool start_own_cross_entropy(Exec const& exec, CrossEntropyProblem const& proble
                                   targets,
                                   static_cast<float>(problem.smoothing),
                                   static_cast<float>(problem.smoothing / static_cast<double>(grid.columns)),
-                                  grid.columns <= room ? grid.columns : part};
+                                  kept_of(grid.columns)};
     if (problem.d_logits.present()) kernel.d_logits.streamed = may_stream(problem.d_logits, grid, problem.logits);
     launch_own_rows("tessera::cross_entropy", exec, kernel, kernel.scratch());
     return true;

@@ -42,13 +42,10 @@ struct OwnNorm {
     }
     float const center = centered ? total / length : 0;
     float const factor = 1 / std::sqrt(loops.squares(x, columns, center, {}) / length + epsilon);
-    if (mean.present()) value(mean, at) = center;
-    if (rstd.present()) value(rstd, at) = factor;
+    if (mean.present()) value_of(mean, at) = center;
+    if (rstd.present()) value_of(rstd, at) = factor;
     loops.normalise(x, columns, center, factor, rows.row(weight, at), rows.row(bias, at), rows.row(out, at),
                     out.streamed, next);
-  }
-  static float& value(Operand const& a, TileIndex const& at) {
-    return static_cast<float*>(const_cast<void*>(a.data))[a.value_offset(at)];
   }
 };
 

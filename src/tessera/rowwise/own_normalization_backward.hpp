@@ -57,8 +57,8 @@ struct OwnNormBackward {
       own.g = rows.row(d_out, at);
       own.added = rows.row(d_sum, at);
       own.y = rows.row(d_in, at);
-      own.center = centered ? value(mean, at) : 0;
-      own.factor = value(rstd, at);
+      own.center = centered ? value_of(mean, at) : 0;
+      own.factor = value_of(rstd, at);
       auto const sums = rows.loops->norm_sums(own.x, own.g, rows.row(weight, parameters), columns, own.center,
                                               own.factor, rows.ahead(in, i + together, end), rows.ahead(d_sum, i, end));
       own.mean = centered ? sums.first / length : 0;
@@ -66,9 +66,6 @@ struct OwnNormBackward {
       own.g_ahead = rows.ahead(d_out, i + together, end);
     }
     rows.loops->norm_gradients(row, n, columns, rows.row(weight, parameters), weights, biases, d_in.streamed);
-  }
-  static float value(Operand const& a, TileIndex const& at) {
-    return static_cast<float const*>(a.data)[a.value_offset(at)];
   }
 };
 

@@ -65,6 +65,15 @@ float* room_of(TeamMember<Space> const& team, std::int64_t count) {
       team.team_scratch(0).get_shmem_aligned(room_bytes<Space>(count) - line_of_memory, line_of_memory));
 }
 
+/// Of how many elements of a row results are kept between its passes: all, or, of a long one, a part at a time. 128 KB
+/// lie beside the row in a second-level cache, 16 KB in the first.
+inline std::int64_t kept_of(std::int64_t columns) { return columns <= 32768 ? columns : 4096; }
+
+/// A row's number in fp32.
+inline float& value_of(Operand const& a, TileIndex const& at) {
+  return static_cast<float*>(const_cast<void*>(a.data))[a.value_offset(at)];
+}
+
 /// What exponents are relative to: the maximum; 0 where there is nothing but -Inf and NaN, whose exponentials are then
 /// 0 and NaN; NaN, as all results then are, where that is Inf.
 inline float largest_reference(float top) {

@@ -57,14 +57,9 @@ bool start_own_softmax(Exec const& exec, SoftmaxProblem const& problem, TileGrid
     auto const rows = own_rows<Space>(exec, grid, problem.in.type, problem.in, problem.out);
     auto const scale = static_cast<float>(problem.scale);
     if (rows.loops == nullptr || !(scale > 0 && scale < HUGE_VALF)) return false;
-    constexpr std::int64_t room = 32768, part = 4096;  // 128 KB beside the row in a second-level cache, or 16 KB
     auto const as_operand = [&](RowArray const& a) { return operand(a, grid, 1, false); };
-    OwnSoftmax<Space> kernel{rows,
-                             as_operand(problem.out),
-                             as_operand(problem.in),
-                             scale,
-                             problem.log,
-                             grid.columns <= room ? grid.columns : part};
+    OwnSoftmax<Space> kernel{rows,        as_operand(problem.out), as_operand(problem.in), scale,
+                             problem.log, kept_of(grid.columns)};
     kernel.out.streamed = may_stream(problem.out, grid, problem.in);
     launch_own_rows(problem.label, exec, kernel, kernel.scratch());
     return true;

@@ -67,16 +67,10 @@ bool start_own_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& 
     auto const scale = static_cast<float>(problem.scale);
     if (rows.loops == nullptr || !(problem.from_output || (scale > 0 && scale < HUGE_VALF))) return false;
     if (grid.columns == 1) return false;  // whose gradient is 0, and here would be what rounding leaves of it
-    constexpr std::int64_t room = 32768, part = 4096;  // 128 KB beside the rows in a second-level cache, or 16 KB
     auto const as_operand = [&](RowArray const& a) { return operand(a, grid, 1, false); };
-    OwnSoftmaxBackward<Space> kernel{rows,
-                                     as_operand(problem.d_in),
-                                     as_operand(problem.d_out),
-                                     as_operand(problem.in),
-                                     scale,
-                                     problem.log,
-                                     problem.from_output,
-                                     grid.columns <= room ? grid.columns : part};
+    OwnSoftmaxBackward<Space> kernel{
+        rows,        as_operand(problem.d_in), as_operand(problem.d_out), as_operand(problem.in), scale,
+        problem.log, problem.from_output,      kept_of(grid.columns)};
     kernel.d_in.streamed = may_stream(problem.d_in, grid, problem.in, problem.d_out);
     launch_own_rows(problem.label, exec, kernel, kernel.scratch());
     return true;
