@@ -42,13 +42,12 @@ struct HostQuantizeLines {
  private:
   /// f(first, n, x) for the strips of a segment.
   template <class F>
-  KOKKOS_FORCEINLINE_FUNCTION void for_strips(std::int64_t row, std::int64_t first, std::int64_t count,
-                                              F const& f) const {
+  KOKKOS_FORCEINLINE_FUNCTION void with_strips(std::int64_t row, std::int64_t first, std::int64_t count,
+                                               F const& f) const {
     float room[host_strip];
-    for (std::int64_t done = 0; done < count; done += host_strip) {
-      int const n = static_cast<int>(count - done < host_strip ? count - done : host_strip);
-      with_strip(in, row, first + done, n, room, [&](auto const* x) TESSERA_INLINE_LAMBDA { f(first + done, n, x); });
-    }
+    for_strips(first, count, [&](std::int64_t at, int n) TESSERA_INLINE_LAMBDA {
+      with_strip(in, row, at, n, room, [&](auto const* x) TESSERA_INLINE_LAMBDA { f(at, n, x); });
+    });
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void work(std::int64_t row, std::int64_t first, std::int64_t count,
@@ -56,7 +55,7 @@ struct HostQuantizeLines {
     StripScales by;
     if (which == LineScales::of_rows) {
       MagnitudeBits row_top = 0;
-      for_strips(row, first, count, [&](std::int64_t, int n, auto const* x) TESSERA_INLINE_LAMBDA {
+      with_strips(row, first, count, [&](std::int64_t, int n, auto const* x) TESSERA_INLINE_LAMBDA {
         MagnitudeBits const bits = largest_magnitude(x, n);
         row_top = bits > row_top ? bits : row_top;
       });
@@ -64,7 +63,7 @@ struct HostQuantizeLines {
       scales(row, 0) = scale_of(canonical(row_top), largest);
       if (!out.present()) return;
     }
-    for_strips(row, first, count, [&](std::int64_t at, int n, auto const* x) TESSERA_INLINE_LAMBDA {
+    with_strips(row, first, count, [&](std::int64_t at, int n, auto const* x) TESSERA_INLINE_LAMBDA {
       prepare(row, at, n, x, by, top);
       fill_strip<1>(out, row, at, n,
                     [&](unsigned char* y) TESSERA_INLINE_LAMBDA { divide(x, n, by, 0, host_tile_shift, y); });
@@ -110,13 +109,12 @@ struct HostDequantizeLines {
  private:
   template <class Out>
   KOKKOS_FORCEINLINE_FUNCTION void work(std::int64_t row, std::int64_t first, std::int64_t count) const {
-    for (std::int64_t done = 0; done < count; done += host_strip) {
-      int const n = static_cast<int>(count - done < host_strip ? count - done : host_strip);
+    for_strips(first, count, [&](std::int64_t at, int n) TESSERA_INLINE_LAMBDA {
       float factors[host_strip >> host_tile_shift];
       for (int tile = 0; tile << host_tile_shift < n; ++tile)
-        factors[tile] = scales(row, first + done + (tile << host_tile_shift));
-      multiply.template widen<Out>(in, out, row, first + done, n, factors, host_tile_shift);
-    }
+        factors[tile] = scales(row, at + (tile << host_tile_shift));
+      multiply.template widen<Out>(in, out, row, at, n, factors, host_tile_shift);
+    });
   }
 };
 

@@ -22,8 +22,7 @@ static_assert(mx_block == 1 << mx_shift);
 template <class F>
 KOKKOS_FORCEINLINE_FUNCTION void for_mx_strips(HostSegments const& segments, int team, F const& f) {
   segments.of_team(team, [&](std::int64_t row, std::int64_t first, std::int64_t count) TESSERA_INLINE_LAMBDA {
-    for (std::int64_t done = 0; done < count; done += host_strip)
-      f(row, first + done, static_cast<int>(count - done < host_strip ? count - done : host_strip));
+    for_strips(first, count, [&](std::int64_t at, int n) TESSERA_INLINE_LAMBDA { f(row, at, n); });
   });
 }
 

@@ -137,6 +137,13 @@ struct HostSegments {
   }
 };
 
+/// f(first, n) for the strips of `count` columns from `first` on.
+template <class F>
+KOKKOS_FORCEINLINE_FUNCTION void for_strips(std::int64_t first, std::int64_t count, F const& f) {
+  for (std::int64_t done = 0; done < count; done += host_strip)
+    f(first + done, static_cast<int>(count - done < host_strip ? count - done : host_strip));
+}
+
 /// f(x) with n neighbours of `a`, one of WideTypes, from (row, first) on, as they lie there or widened in `room`.
 template <class F>
 KOKKOS_FORCEINLINE_FUNCTION void with_strip(Operand const& a, std::int64_t row, std::int64_t first, int n, float* room,
