@@ -16,8 +16,9 @@ enum class VectorUnits { baseline, avx2, avx512 };
 /// What the processor has, or what TESSERA_MAX_ISA caps it to.
 VectorUnits vector_units();
 
-/// Bytes of the last cache before memory.
+/// Bytes of the last cache before memory, and of the last that a core has to itself.
 std::int64_t last_cache_bytes();
+std::int64_t core_cache_bytes();
 
 // Before a function: all that it calls is inlined and compiled for these units.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)

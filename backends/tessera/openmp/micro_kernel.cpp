@@ -323,4 +323,16 @@ std::int64_t last_cache_bytes() {
   return bytes;
 }
 
+std::int64_t core_cache_bytes() {
+  static std::int64_t const bytes = [] {
+    std::int64_t found = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    constexpr std::int64_t usual = 1 << 20;
+    return found > 0 ? found : usual;
+  }();
+  return bytes;
+}
+
 }  // namespace tessera::detail

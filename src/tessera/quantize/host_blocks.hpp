@@ -15,154 +15,270 @@
 #include <tessera/quantize/host_strips.hpp>
 #include <tessera/streaming.hpp>
 #include <tessera/unroll.hpp>
+#include <tessera/vector_units.hpp>
 
-// Blocks on a CPU: a core divides and rounds one, row by row, and turns what it has rounded in its caches.
+// Blocks on a CPU: a core takes several at a time, divides and rounds them row by row, and turns what it has rounded in
+// its caches.
 namespace tessera::detail {
+
+/// Part of a matrix.
+struct HostArea {
+  std::int64_t row, column;
+  int rows, columns;
+};
+
+/// What a core takes at a time: blocks side by side, so that memory is read and written in long runs, and where there
+/// is a transposed copy also one below another, for the runs of its rows.
+struct HostAreas {
+  static constexpr int most_columns = host_strip, most_rows = 256, most_elements = block_side * host_strip;
+
+  std::int64_t rows_of_all, columns_of_all;
+  bool in_place;  // the input is read where it lies
+  int rows, columns;
+  std::int64_t beside, all;  // areas
+
+  HostAreas(BlockProblem const& p, int cores)
+      : rows_of_all(p.rows),
+        columns_of_all(p.columns),
+        in_place(p.in.type != Scalar::fp64 && p.in.column == 1),
+        rows(block_side),
+        columns(block_side) {
+    if (in_place) {
+      if (p.transposed.present()) rows = most_rows;
+      columns = most_elements / rows;
+    }
+    count();
+    // An area stays in a core's own cache beside what is fetched of the next one; no core has many more than others.
+    constexpr int a_core = 4;
+    std::int64_t const most_bytes = core_cache_bytes() / 2, bytes = static_cast<std::int64_t>(size_of(p.in.type));
+    while (rows * columns > block_side * block_side && (rows * columns * bytes > most_bytes || all < a_core * cores)) {
+      (rows > block_side ? rows : columns) /= 2;
+      count();
+    }
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION HostArea of_team(std::int64_t team) const {
+    auto const inside = [](std::int64_t left, int most)
+                            TESSERA_INLINE_LAMBDA { return static_cast<int>(left < most ? left : most); };
+    std::int64_t const row = team / beside * rows, column = team % beside * columns;
+    return {row, column, inside(rows_of_all - row, rows), inside(columns_of_all - column, columns)};
+  }
+
+ private:
+  void count() {
+    beside = (columns_of_all + columns - 1) / columns;
+    all = (rows_of_all + rows - 1) / rows * beside;
+  }
+};
 
 struct HostBlocks {
   static constexpr bool vectorises = true;
   static constexpr int side = block_side, side_shift = 7;
   static_assert(side == 1 << side_shift);
 
-  /// Where a core works on its block.
+  /// Where a core works on its area.
   struct Room {
-    unsigned char rounded[side * side];  // (rows, columns)
-    unsigned char turned[side * side];   // (columns, rows)
-    float gathered[side * side];         // (rows, columns) of an input whose columns are no neighbours
-    Divisors<side> rows, columns;        // the latter where the transposed copy has its own
-    MagnitudeBits row_top[side], column_top[side];
+    static constexpr int lines = HostAreas::most_elements / side, turned_columns = line_of_memory;
+
+    unsigned char rounded[HostAreas::most_elements];              // (rows, columns), for the transposed copy
+    unsigned char turned[turned_columns * HostAreas::most_rows];  // (columns, rows)
+    unsigned char row[HostAreas::most_columns];
+    float gathered[side * side];  // (rows, columns) of an input that is not read where it lies
+    Divisors<lines> rows;         // (rows, tiles)
+    Divisors<lines> columns;      // (tiles, columns), where the transposed copy has its own
+    MagnitudeBits row_top[lines], column_top[lines];
   };
 
   BlockProblem p;
   StripDivision divide;
+  HostAreas areas;
   bool streamed;  // results go past the caches
 
   KOKKOS_FUNCTION void operator()(HostTeam const& team) const {
     auto& room = *static_cast<Room*>(team.team_shmem().get_shmem_aligned(sizeof(Room), line_of_memory));
-    BlockPlace const at(p, team.league_rank());
-    auto const inside = [](std::int64_t left)
-                            TESSERA_INLINE_LAMBDA { return static_cast<int>(left < side ? left : side); };
-    int const rows = inside(p.rows - at.row()), columns = inside(p.columns - at.column());
+    HostArea const at = areas.of_team(team.league_rank());
     void const* first = room.gathered;
-    Scalar type = Scalar::fp32;
-    std::int64_t stride = side;
     WideTypes::visit(p.in.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using T = typename decltype(tag)::type;
-      T const* const x = static_cast<T const*>(p.in.data) + at.row() * p.in.row + at.column() * p.in.column;
-      if (!std::is_same_v<T, double> && p.in.column == 1) {
+      T const* const x = element<T>(at.row, at.column);
+      if (areas.in_place) {
         first = x;
-        type = p.in.type;
-        stride = p.in.row;
       } else {
-        for (int c = 0; c < columns; ++c)
-          for (int r = 0; r < rows; ++r)
+        for (int c = 0; c < at.columns; ++c)
+          for (int r = 0; r < at.rows; ++r)
             room.gathered[r * side + c] = static_cast<float>(x[r * p.in.row + c * p.in.column]);
       }
     });
-    NeighbourTypes::visit(type, [&](auto tag) TESSERA_INLINE_LAMBDA {
+    NeighbourTypes::visit(areas.in_place ? p.in.type : Scalar::fp32, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using T = typename decltype(tag)::type;
-      work(room, at, Block<T>{static_cast<T const*>(first), stride, rows, columns});
+      Rows<T> const x{at, static_cast<T const*>(first), areas.in_place ? p.in.row : side};
+      find_scales(room, x);
+      write(room, x, team.league_rank() + std::int64_t{1});
     });
+    if (p.transposed.present()) write_transposed(room, at);
     streaming_done();
   }
 
  private:
+  /// An area's rows.
   template <class T>
-  struct Block {
+  struct Rows {
+    HostArea at;
     T const* first;
     std::int64_t stride;
-    int rows, columns;
-    KOKKOS_FORCEINLINE_FUNCTION T const* row(int r) const { return first + r * stride; }
+
+    KOKKOS_FORCEINLINE_FUNCTION T const* operator()(int r) const { return first + r * stride; }
+    KOKKOS_FORCEINLINE_FUNCTION int tiles() const { return (at.columns + side - 1) / side; }
+    /// f(tile, first column, columns) for those side by side.
+    template <class F>
+    KOKKOS_FORCEINLINE_FUNCTION void for_tiles(F const& f) const {
+      for (int c = 0, tile = 0; c < at.columns; c += side, ++tile)
+        f(tile, c, at.columns - c < side ? at.columns - c : side);
+    }
   };
 
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION void work(Room& room, BlockPlace const& at, Block<T> const& block) const {
-    find_scales(room, at, block);
-    write(room, at, block);
-    if (p.transposed.present()) write_transposed(room, at, block);
+  KOKKOS_FORCEINLINE_FUNCTION T const* element(std::int64_t row, std::int64_t column) const {
+    return static_cast<T const*>(p.in.data) + row * p.in.row + column * p.in.column;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool finds_columns() const {
+    return p.source == ScaleSource::line && p.transposed_scales.present();
   }
 
-  /// Of rows and, where the transposed copy has its own scales, of columns; the largest of all of them.
+  /// Of the tiles of rows and, where the transposed copy has its own scales, of those of columns.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits find_tops(Room& room, Block<T> const& block) const {
-    MagnitudeBits top = 0;
-    for (int r = 0; r < block.rows; ++r) {
-      room.row_top[r] = block.columns == side ? largest_magnitude(block.row(r), side)
-                                              : largest_magnitude(block.row(r), block.columns);
-      top = room.row_top[r] > top ? room.row_top[r] : top;
+  KOKKOS_FORCEINLINE_FUNCTION void find_tops(Room& room, Rows<T> const& x) const {
+    if (finds_columns()) {
+      for (int r = 0; r < x.at.rows; r += side) find_tops_of_blocks(room, x, r);
+      return;
     }
-    if (p.source != ScaleSource::line || !p.transposed_scales.present()) return top;
-    find_column_tops(room, block);
+    for (int r = 0; r < x.at.rows; ++r)
+      x.for_tiles([&](int tile, int c, int n) TESSERA_INLINE_LAMBDA {
+        room.row_top[r * x.tiles() + tile] =
+            n == side ? largest_magnitude(x(r) + c, side) : largest_magnitude(x(r) + c, n);
+      });
+  }
+  /// Of both in blocks side by side, from row `first` on.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION void find_tops_of_blocks(Room& room, Rows<T> const& x, int first) const {
+    using Stored = StoredMagnitude<T>;
+    constexpr int together = 4;
+    typename Stored::Bits tops[HostAreas::most_columns] = {};
+    int const end = x.at.rows - first < side ? x.at.rows : first + side, tiles = x.tiles();
+    for (int r = first; r < end; r += together) {
+      auto const row = [&](int i) TESSERA_INLINE_LAMBDA { return r + i < end ? r + i : end - 1; };
+      x.for_tiles([&](int tile, int c, int n) TESSERA_INLINE_LAMBDA {
+        T const* const rows[together] = {x(row(0)) + c, x(row(1)) + c, x(row(2)) + c, x(row(3)) + c};
+        MagnitudeBits of_row[together];
+        if (n == side)
+          tops_of_rows(rows, side, tops + c, of_row);
+        else
+          tops_of_rows(rows, n, tops + c, of_row);
+        for (int i = 0; i < together; ++i) room.row_top[row(i) * tiles + tile] = of_row[i];
+      });
+    }
+    for (int c = 0; c < x.at.columns; ++c) room.column_top[first / side * areas.columns + c] = Stored::widened(tops[c]);
+  }
+  /// Of each row, and what is larger in a column than its `tops`.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION static void tops_of_rows(T const* const (&row)[4], int n,
+                                                       typename StoredMagnitude<T>::Bits* tops,
+                                                       MagnitudeBits (&of_row)[4]) {
+    using Stored = StoredMagnitude<T>;
+    using Bits = typename Stored::Bits;
+    auto const larger = [](Bits a, Bits b) TESSERA_INLINE_LAMBDA { return a > b ? a : b; };
+    T const *const row0 = row[0], *const row1 = row[1], *const row2 = row[2], *const row3 = row[3];
+    Bits top0 = 0, top1 = 0, top2 = 0, top3 = 0;
+    for (int c = 0; c < n; ++c) {
+      Bits const x0 = Stored::of(row0[c]), x1 = Stored::of(row1[c]), x2 = Stored::of(row2[c]), x3 = Stored::of(row3[c]);
+      top0 = larger(x0, top0);
+      top1 = larger(x1, top1);
+      top2 = larger(x2, top2);
+      top3 = larger(x3, top3);
+      tops[c] = larger(larger(larger(x0, x1), larger(x2, x3)), tops[c]);
+    }
+    of_row[0] = Stored::widened(top0);
+    of_row[1] = Stored::widened(top1);
+    of_row[2] = Stored::widened(top2);
+    of_row[3] = Stored::widened(top3);
+  }
+
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION void find_scales(Room& room, Rows<T> const& x) const {
+    bool const finds = p.source != ScaleSource::given || p.amax != nullptr;
+    if (finds) find_tops(room, x);
+    MagnitudeBits top = 0;
+    for (int r = 0; r < x.at.rows; r += side)
+      x.for_tiles([&](int tile, int c, int) TESSERA_INLINE_LAMBDA {
+        MagnitudeBits const of_block = find_block_scales(room, x, r, tile, c, finds);
+        top = of_block > top ? of_block : top;
+      });
+    room.rows.prepare(x.at.rows * x.tiles());
+    if (p.amax != nullptr) raise(p.amax, canonical(top));
+    if (p.transposed_scales.present()) find_column_scales(room, x.at);
+  }
+  /// Of the rows of a block; its largest magnitude.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits find_block_scales(Room& room, Rows<T> const& x, int first, int tile, int c,
+                                                              bool finds) const {
+    int const tiles = x.tiles(), end = x.at.rows - first < side ? x.at.rows : first + side;
+    MagnitudeBits top = 0;
+    if (finds)
+      for (int r = first; r < end; ++r) {
+        MagnitudeBits const of_row = room.row_top[r * tiles + tile];
+        top = of_row > top ? of_row : top;
+      }
+    for (int r = first; r < end; ++r) {
+      float& scale = p.scales(x.at.row + r, x.at.column + c);
+      if (p.source == ScaleSource::line) scale = scale_of(canonical(room.row_top[r * tiles + tile]), p.largest);
+      if (p.source == ScaleSource::block && r == first) scale = scale_of(canonical(top), p.largest);
+      room.rows.divisor[r * tiles + tile] = scale;
+    }
     return top;
   }
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION static void find_column_tops(Room& room, Block<T> const& block) {
-    std::conditional_t<sizeof(T) == 2, std::int16_t, MagnitudeBits> tops[side] = {};
-    for (int r = 0; r < block.rows; ++r) {
-      T const* const x = block.row(r);
-      for (int c = 0; c < block.columns; ++c) {
-        if constexpr (sizeof(T) == 2) {  // as it is stored, as largest_magnitude() does
-          auto const bits = static_cast<std::int16_t>(x[c].bits() & 0x7fff);
-          tops[c] = bits > tops[c] ? bits : tops[c];
-        } else {
-          MagnitudeBits const bits = magnitude_bits(x[c]);
-          tops[c] = bits > tops[c] ? bits : tops[c];
-        }
+  KOKKOS_FORCEINLINE_FUNCTION void find_column_scales(Room& room, HostArea const& at) const {
+    int const blocks = (at.rows + side - 1) / side;
+    for (int block = 0; block < blocks; ++block) {
+      float* const divisor = room.columns.divisor + block * areas.columns;
+      MagnitudeBits const* const top = room.column_top + block * areas.columns;
+      for (int c = 0; c < at.columns; ++c) {
+        float& scale = p.transposed_scales(at.column + c, at.row + block * side);
+        if (p.source == ScaleSource::line) scale = scale_of(canonical(top[c]), p.largest);
+        divisor[c] = scale;
       }
+      for (int c = at.columns; c < areas.columns; ++c) divisor[c] = 1.0f;
     }
-    for (int c = 0; c < block.columns; ++c) {
-      if constexpr (sizeof(T) == 2)
-        room.column_top[c] = magnitude_bits(static_cast<float>(T::from_bits(static_cast<std::uint16_t>(tops[c]))));
-      else
-        room.column_top[c] = tops[c];
-    }
+    room.columns.prepare(blocks * areas.columns);
   }
 
+  /// Row r, divided by the scales of its tiles and, unless `by_columns` is nullptr, by those of its columns.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION void find_scales(Room& room, BlockPlace const& at, Block<T> const& block) const {
-    MagnitudeBits top = 0;
-    if (p.source != ScaleSource::given || p.amax != nullptr) {
-      top = find_tops(room, block);
-      if (p.amax != nullptr) raise(p.amax, canonical(top));
-    }
-    for (int r = 0; r < block.rows; ++r) {
-      float& scale = p.scales(at.row() + r, at.column());
-      if (p.source == ScaleSource::line) scale = scale_of(canonical(room.row_top[r]), p.largest);
-      if (p.source == ScaleSource::block && r == 0) scale = scale_of(canonical(top), p.largest);
-      room.rows.divisor[r] = scale;
-    }
-    room.rows.prepare(block.rows);
-    if (!p.transposed_scales.present()) return;
-    for (int c = 0; c < side; ++c) {
-      room.columns.divisor[c] = 1.0f;
-      if (c >= block.columns) continue;
-      float& scale = p.transposed_scales(at.column() + c, at.row());
-      if (p.source == ScaleSource::line) scale = scale_of(canonical(room.column_top[c]), p.largest);
-      room.columns.divisor[c] = scale;
-    }
-    room.columns.prepare(side);
+  KOKKOS_FORCEINLINE_FUNCTION void round_row(Room& room, Rows<T> const& x, int r, unsigned char* to,
+                                             unsigned char* by_columns) const {
+    int const first = r * x.tiles(), first_column = r / side * areas.columns;
+    if (p.rounding.stochastic)
+      return x.for_tiles([&](int tile, int c, int n) TESSERA_INLINE_LAMBDA {
+        Draws<side> draws;
+        std::uint32_t const* const words =
+            draws(p.rounding.seed, p.rounding.offset, p.rounding.index(x.at.row + r, x.at.column + c), n);
+        float quotients[side];
+        float const divisor = room.rows.divisor[first + tile];
+        for (int i = 0; i < n; ++i) quotients[i] = static_cast<float>(x(r)[c + i]) / divisor;
+        draw(quotients, words, n, to + c);
+        if (by_columns == nullptr) return;
+        for (int i = 0; i < n; ++i)
+          quotients[i] = static_cast<float>(x(r)[c + i]) / room.columns.divisor[first_column + c + i];
+        draw(quotients, words, n, by_columns + c);
+      });
+    divide(x(r), x.at.columns, room.rows, first, side_shift, to);
+    if (by_columns != nullptr) divide(x(r), x.at.columns, room.columns, first_column, 0, by_columns);
   }
-
-  /// A row divided by the first-th scale or, with `shift` 0, by those from there on.
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION void round_row(Room& room, BlockPlace const& at, Block<T> const& block, int r,
-                                             Divisors<side> const& by, int first, int shift) const {
-    T const* const x = block.row(r);
-    unsigned char* const to = room.rounded + r * side;
-    if (!p.rounding.stochastic) return divide(x, block.columns, by, first, shift, to);
-    Draws<side> draws;
-    std::uint32_t const* const words =
-        draws(p.rounding.seed, p.rounding.offset, p.rounding.index(at.row() + r, at.column()), block.columns);
-    float quotients[side];
-    float const shared = by.divisor[first];
-    if (shift == 0)
-      for (int c = 0; c < block.columns; ++c) quotients[c] = static_cast<float>(x[c]) / by.divisor[first + c];
-    else
-      for (int c = 0; c < block.columns; ++c) quotients[c] = static_cast<float>(x[c]) / shared;
+  KOKKOS_FORCEINLINE_FUNCTION void draw(float const* quotients, std::uint32_t const* words, int n,
+                                        unsigned char* to) const {
     QuantizedTypes::visit(p.out.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using To = typename decltype(tag)::type;
-      for (int c = 0; c < block.columns; ++c)
-        reinterpret_cast<To*>(to)[c] = p.rounding.template with_word<To>(quotients[c], words[c]);
+      for (int i = 0; i < n; ++i)
+        reinterpret_cast<To*>(to)[i] = p.rounding.template with_word<To>(quotients[i], words[i]);
     });
   }
 
@@ -180,42 +296,53 @@ struct HostBlocks {
 
   /// How many elements of a row were cut off.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION int count_cut_off(Block<T> const& block, int r, float scale) const {
+  KOKKOS_FORCEINLINE_FUNCTION int count_cut_off(Room const& room, Rows<T> const& x, int r) const {
     int count = 0;
-    for (int c = 0; c < block.columns; ++c) {
-      float const x = static_cast<float>(block.row(r)[c]);
-      count += p.rounding.cuts_off(x, x / scale);
-    }
+    x.for_tiles([&](int tile, int c, int n) TESSERA_INLINE_LAMBDA {
+      float const scale = room.rows.divisor[r * x.tiles() + tile];
+      for (int i = 0; i < n; ++i) {
+        float const element = static_cast<float>(x(r)[c + i]);
+        count += p.rounding.cuts_off(element, element / scale);
+      }
+    });
     return count;
   }
 
+  /// The rows, and in the room those of the transposed copy; meanwhile the memory is asked for the area of team `next`,
+  /// which this core most likely takes next.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Room& room, BlockPlace const& at, Block<T> const& block) const {
+  KOKKOS_FORCEINLINE_FUNCTION void write(Room& room, Rows<T> const& x, std::int64_t next) const {
+    HostArea const after =
+        areas.in_place && next < areas.all ? areas.of_team(next) : HostArea{x.at.row, x.at.column, 0, 0};
+    T const* const ahead = element<T>(after.row, after.column);
     auto* const first =
-        static_cast<unsigned char*>(const_cast<void*>(p.out.data)) + at.row() * p.out.row + at.column() * p.out.column;
-    bool const is_last = at.column() + 2 * side > p.columns;
+        static_cast<unsigned char*>(const_cast<void*>(p.out.data)) + x.at.row * p.out.row + x.at.column * p.out.column;
+    bool const keeps = p.transposed.present(), keeps_others = p.transposed_scales.present();
     std::int64_t cut_off = 0;
-    for (int r = 0; r < block.rows; ++r) {
-      if (!is_last) fetch_ahead(block.row(r) + side, side * sizeof(T));  // of the next block, which this core takes
-      round_row(room, at, block, r, room.rows, r, side_shift);
-      if (p.saturated != nullptr) cut_off += count_cut_off(block, r, room.rows.divisor[r]);
-      put(first + r * p.out.row, p.out.column, room.rounded + r * side, block.columns);
+    for (int r = 0; r < x.at.rows; ++r) {
+      if (r < after.rows) fetch_ahead(ahead + r * p.in.row, static_cast<std::size_t>(after.columns) * sizeof(T));
+      unsigned char* const kept = keeps ? room.rounded + r * areas.columns : nullptr;
+      unsigned char* const rounded = keeps && !keeps_others ? kept : room.row;
+      round_row(room, x, r, rounded, keeps_others ? kept : nullptr);
+      put(first + r * p.out.row, p.out.column, rounded, x.at.columns);
+      if (p.saturated != nullptr) cut_off += count_cut_off(room, x, r);
     }
     if (cut_off > 0) Kokkos::atomic_add(p.saturated, cut_off);
   }
 
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION void write_transposed(Room& room, BlockPlace const& at, Block<T> const& block) const {
-    int const rows = block.rows, columns = block.columns;
-    if (p.transposed_scales.present())
-      for (int r = 0; r < rows; ++r) round_row(room, at, block, r, room.columns, 0, 0);
-    for (int r = 0; r < rows; r += byte_square)
-      for (int c = 0; c < columns; c += byte_square)
-        transpose_byte_square(room.rounded + r * side + c, side, room.turned + c * side + r, side);
+  KOKKOS_FORCEINLINE_FUNCTION void write_transposed(Room& room, HostArea const& at) const {
+    constexpr int together = Room::turned_columns;
     Operand const& t = p.transposed;
-    auto* const first =
-        static_cast<unsigned char*>(const_cast<void*>(t.data)) + at.column() * t.row + at.row() * t.column;
-    for (int c = 0; c < columns; ++c) put(first + c * t.row, t.column, room.turned + c * side, rows);
+    auto* const first = static_cast<unsigned char*>(const_cast<void*>(t.data)) + at.column * t.row + at.row * t.column;
+    for (int begin = 0; begin < at.columns; begin += together) {
+      int const columns = at.columns - begin < together ? at.columns - begin : together;
+      for (int r = 0; r < at.rows; r += byte_square)
+        for (int c = 0; c < columns; c += byte_square)
+          transpose_byte_square(room.rounded + r * areas.columns + begin + c, areas.columns,
+                                room.turned + c * areas.rows + r, areas.rows);
+      for (int c = 0; c < columns; ++c)
+        put(first + (begin + c) * t.row, t.column, room.turned + c * areas.rows, at.rows);
+    }
   }
 };
 

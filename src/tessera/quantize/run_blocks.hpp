@@ -36,9 +36,11 @@ void run_quantize_blocks(Exec const& exec, QuantizeProblem const& given) {
     auto const bytes = [](RowArray const& a) {
       return a.present() ? a.rows() * a.extent[3] * static_cast<std::int64_t>(size_of(a.type)) : 0;
     };
-    HostBlocks const kernel{BlockProblem(problem), StripDivision(problem.in.type, problem.out.type),
+    BlockProblem const blocks(problem);
+    HostBlocks const kernel{blocks, StripDivision(problem.in.type, problem.out.type),
+                            HostAreas(blocks, Machine<Exec>::concurrency(exec)),
                             worth_streaming(bytes(problem.in) + bytes(problem.out) + bytes(problem.transposed))};
-    launch<32>("tessera::quantize::blocks", exec, kernel.p.blocks(), sizeof(HostBlocks::Room) + line_of_memory, kernel);
+    launch<32>("tessera::quantize::blocks", exec, kernel.areas.all, sizeof(HostBlocks::Room) + line_of_memory, kernel);
   } else if (has_packed_blocks<Exec>(problem)) {
     start_packed_blocks(exec, problem);
   } else {
