@@ -69,6 +69,50 @@ KOKKOS_FORCEINLINE_FUNCTION float exp_below(float x) {
 }
 KOKKOS_FORCEINLINE_FUNCTION double exp_below(double x) { return Kokkos::exp(x); }
 
+/// The same for sums of many, beside the largest of which e^-87 is nothing (fp64: e^-708): below that it is that. On a
+/// CPU without a branch or a call, as a power of 2, within (2 |x| + 4) u, in fp64 by the series within 2 units.
+KOKKOS_FORCEINLINE_FUNCTION float exp_below_in_sum(float x) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::exp(x);
+#else
+  constexpr float magic = 12582912.0f;      // 1.5 2^23: a sum with it has no fraction bits
+  float const y = -87.0f > x ? -87.0f : x;  // NaN stays
+  float const shifted = y * 1.44269504088896341f + magic, k = shifted - magic;
+  float const r = y * 1.44269504088896341f - k;
+  float p = 1.326472863e-3f;  // 2^r, |r| <= 1/2: least relative error 9.2e-8
+  p = p * r + 9.671513727e-3f;
+  p = p * r + 5.550733750e-2f;
+  p = p * r + 2.402224207e-1f;
+  p = p * r + 6.931469776e-1f;
+  p = p * r + 1.0f;
+  return p * __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, shifted) << 23) + 0x3f800000u);
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION double exp_below_in_sum(double x) {
+#if defined(__CUDA_ARCH__)
+  return Kokkos::exp(x);
+#else
+  constexpr double magic = 6755399441055744.0;  // 1.5 2^52
+  double const y = -708.0 > x ? -708.0 : x;
+  double const shifted = y * 1.44269504088896340736 + magic, k = shifted - magic;
+  double const r = (y - k * 6.93145751953125e-1) - k * 1.42860682030941723212e-6;
+  double const square = r * r;
+  double even = 1.0 / 479001600.0, odd = 1.0 / 6227020800.0;  // two chains
+  even = even * square + 1.0 / 3628800.0;
+  odd = odd * square + 1.0 / 39916800.0;
+  even = even * square + 1.0 / 40320.0;
+  odd = odd * square + 1.0 / 362880.0;
+  even = even * square + 1.0 / 720.0;
+  odd = odd * square + 1.0 / 5040.0;
+  even = even * square + 1.0 / 24.0;
+  odd = odd * square + 1.0 / 120.0;
+  even = even * square + 0.5;
+  odd = odd * square + 1.0 / 6.0;
+  double const p = (odd * r + even) * square + r + 1.0;
+  return p * __builtin_bit_cast(double, (__builtin_bit_cast(std::uint64_t, shifted) << 52) + 0x3ff0000000000000u);
+#endif
+}
+
 /// e^x likewise for any x: two factors of half the exponent each, the last of which may overflow.
 KOKKOS_FORCEINLINE_FUNCTION float exponential(float x) {
 #if defined(__CUDA_ARCH__)

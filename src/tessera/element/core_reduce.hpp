@@ -18,10 +18,6 @@ namespace tessera::detail {
 /// How many strips before it is read one is fetched: the memory works while a strip is, and processors foresee neither
 /// the next page nor the next row.
 inline constexpr int strips_ahead = 4;
-/// Bytes of a strip of `n` elements so many bytes apart; 0 if they are no neighbours.
-KOKKOS_INLINE_FUNCTION std::size_t bytes_of_neighbours(std::int64_t by, int n) {
-  return by > 0 && by <= 8 ? static_cast<std::size_t>(by * n) : 0;
-}
 
 /// Width accumulators of a core: a strip of the first-level cache that loops vectorise over.
 template <class Exec, class In, template <class> class Step, class A>

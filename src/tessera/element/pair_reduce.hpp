@@ -6,44 +6,15 @@
 #include <algorithm>
 
 #include <tessera/arg_reduce.hpp>
-#include <tessera/elementary.hpp>
+#include <tessera/element/core_pair_reduce.hpp>
+#include <tessera/element/pair_data.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/walk.hpp>
 
-// Each result, or part of one, is the work of a warp whose lanes take every 32nd element, or, where results are the
-// neighbours in memory, of one thread. Parts lie in the workspace and are joined by a second launch.
+// On a machine with warps each result, or part of one, is the work of a warp whose lanes take every 32nd element, or,
+// where results are the neighbours in memory, of one thread. Parts lie in the workspace and are joined by a second
+// launch. Cores have kernels of their own.
 namespace tessera::detail {
-
-/// The first of the largest numbers, or of the NaNs if there are any. An index of -1: nothing yet.
-template <class A>
-struct FirstLargest {
-  A value = 0;
-  std::int64_t index = -1;
-
-  KOKKOS_FORCEINLINE_FUNCTION static FirstLargest joined(FirstLargest const& a, FirstLargest const& b) {
-    if (a.index < 0 || b.index < 0) return a.index < 0 ? b : a;
-    bool const nan_a = a.value != a.value, nan_b = b.value != b.value;
-    bool const equal = a.value == b.value || (nan_a && nan_b);
-    if (equal) return a.index < b.index ? a : b;
-    return nan_a || (!nan_b && a.value > b.value) ? a : b;
-  }
-};
-
-/// The sum of exponentials relative to `top`, the largest exponent; that of -Inf alone is 0.
-template <class A>
-struct ExponentialSum {
-  A top = -Kokkos::Experimental::infinity_v<A>, sum = 0;
-
-  KOKKOS_FORCEINLINE_FUNCTION static ExponentialSum joined(ExponentialSum const& a, ExponentialSum const& b) {
-    A const top = b.top > a.top ? b.top : a.top;
-    return {top, a.weight(top) + b.weight(top)};
-  }
-
- private:
-  KOKKOS_FORCEINLINE_FUNCTION A weight(A relative_to) const {
-    return top == relative_to ? sum : sum * exp_below(top - relative_to);
-  }
-};
 
 template <class Pair>
 struct JoinPairs {
@@ -82,10 +53,10 @@ struct PairReduce {
   PairLoops<2> kept;
   PairLoops<1> reduced;
   void const* in;
-  void* out;
+  PairOutput out;
   Pair* parts;  // (parts, results), where there are several
-  Scalar in_type, out_type;
-  bool wide_index, negated, along, joins;  // joins: reads parts instead of elements
+  Scalar in_type;
+  bool negated, along, joins;  // joins: reads parts instead of elements
   std::int64_t results, elements, part_count;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
@@ -137,23 +108,7 @@ struct PairReduce {
     if (part_count > 1 && !joins)
       parts[part * results + result] = mine;
     else
-      store(kept.offset(1, result), mine);
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void store(std::int64_t at, Pair const& x) const {
-    if constexpr (std::is_same_v<Pair, ExponentialSum<A>>) {
-      A const lowest = -Kokkos::Experimental::infinity_v<A>;
-      A const value = x.top == lowest && x.sum == x.sum ? lowest : x.top + Kokkos::log(x.sum);
-      if (out_type == Scalar::fp64)
-        static_cast<double*>(out)[at] = static_cast<double>(value);
-      else
-        static_cast<float*>(out)[at] = static_cast<float>(value);
-    } else {
-      if (wide_index)
-        static_cast<std::int64_t*>(out)[at] = x.index;
-      else
-        static_cast<std::int32_t*>(out)[at] = static_cast<std::int32_t>(x.index);
-    }
+      out.store(kept.offset(1, result), mine);
   }
 };
 
@@ -162,7 +117,7 @@ struct PairReducePlan {
   bool along;
 
   /// None of these numbers depends on the machine's size, so that the order does not either.
-  PairReducePlan(ReduceProblem const& problem, bool is_core)
+  explicit PairReducePlan(ReduceProblem const& problem)
       : results(problem.kept.size()), elements(problem.reduced.size()), parts(1) {
     auto const least = [](auto const& d) {
       std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
@@ -171,7 +126,7 @@ struct PairReducePlan {
     };
     along = results == 1 || least(problem.reduced) <= least(problem.kept);
     if (results == 0) return;
-    std::int64_t const wanted = is_core ? 64 : along ? 8192 : 131072, fewest = is_core ? 16384 : along ? 1024 : 64;
+    std::int64_t const wanted = along ? 8192 : 131072, fewest = along ? 1024 : 64;
     parts = std::max<std::int64_t>(1, std::min(wanted / results, elements / fewest));
   }
 };
@@ -179,16 +134,14 @@ struct PairReducePlan {
 template <class A, class Pair, class Exec>
 void start_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
   ReduceProblem const& p = problem.operands;
-  PairReducePlan const plan(p, Machine<Exec>::lanes == 1);
+  PairReducePlan const plan(p);
   using Kernel = PairReduce<KernelSpace<Exec>, A, Pair>;
   Kernel kernel{PairLoops<2>(p.kept),
                 PairLoops<1>(p.reduced),
                 p.in,
-                p.out,
+                {p.out, problem.out_type, problem.wide_index},
                 static_cast<Pair*>(p.workspace),
                 p.in_type,
-                problem.out_type,
-                problem.wide_index,
                 problem.operation == PairReduction::argmin,
                 plan.along,
                 false,
@@ -203,10 +156,16 @@ void start_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
 
 template <class A, class Exec>
 void start_pair_reduction_in(Exec const& exec, PairReduceProblem const& problem) {
+  auto const start = [&]<class Pair>() {
+    if constexpr (Machine<Exec>::lanes == 1)
+      start_core_pair_reduction<A, Pair>(exec, problem);
+    else
+      start_pair_reduction<A, Pair>(exec, problem);
+  };
   if (problem.operation == PairReduction::logsumexp)
-    start_pair_reduction<A, ExponentialSum<A>>(exec, problem);
+    start.template operator()<ExponentialSum<A>>();
   else
-    start_pair_reduction<A, FirstLargest<A>>(exec, problem);
+    start.template operator()<FirstLargest<A>>();
 }
 
 template <class Exec>
@@ -221,7 +180,8 @@ void run_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
 
 template <class Exec>
 std::size_t pair_reduction_workspace(PairReduceProblem const& problem) {
-  PairReducePlan const plan(problem.operands, Machine<Exec>::lanes == 1);
+  if constexpr (Machine<Exec>::lanes == 1) return core_pair_workspace(problem.operands);
+  PairReducePlan const plan(problem.operands);
   return plan.parts == 1 ? 0 : static_cast<std::size_t>(plan.parts * plan.results) * 16;
 }
 

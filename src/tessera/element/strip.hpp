@@ -3,6 +3,7 @@
 #ifndef TESSERA_ELEMENT_STRIP_HPP
 #define TESSERA_ELEMENT_STRIP_HPP
 
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/element/convert.hpp>
@@ -10,6 +11,11 @@
 
 // Runs of elements between memory and the arrays that loops on a CPU work on.
 namespace tessera::detail {
+
+/// Bytes of a strip of `n` elements so many bytes apart; 0 if they are no neighbours.
+KOKKOS_INLINE_FUNCTION std::size_t bytes_of_neighbours(std::int64_t by, int n) {
+  return by > 0 && by <= 8 ? static_cast<std::size_t>(by * n) : 0;
+}
 
 /// to[i] = from[i * by], widened, for i in [0, n).
 template <class To, class From>
