@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/arg_reduce.hpp>
 #include <tessera/derivatives.hpp>
 #include <tessera/reduce.hpp>
 #include <tessera/transform.hpp>
@@ -92,6 +93,11 @@ struct Formula {
 constexpr Formula formulas[] = {{"sin2_cos2", 1, true},     {"gelu_bias", 1, true}, {"elu", 1, false},
                                 {"gelu_sin_cos", 1, false}, {"add", 2, false},      {"swiglu", 2, false},
                                 {"gelu_gradient", 2, false}};
+std::string joined(std::vector<std::string> const& names) {
+  std::string all;
+  for (std::string const& one : names) all += (all.empty() ? "" : ", ") + one;
+  return all;
+}
 std::vector<std::string> formula_names() {
   std::vector<std::string> names;
   for (Formula const& f : formulas) names.emplace_back(f.name);
@@ -131,11 +137,8 @@ template <class Exec, class T>
 Case transform_case(Session<Exec>& session, std::string const& variant, Extents const& shape) {
   auto const* const formula =
       std::find_if(std::begin(formulas), std::end(formulas), [&](Formula const& f) { return f.name == variant; });
-  if (formula == std::end(formulas)) {
-    std::string choices;
-    for (std::string const& one : formula_names()) choices += (choices.empty() ? "" : ", ") + one;
-    throw std::invalid_argument("--variant=" + variant + ": one of " + choices);
-  }
+  if (formula == std::end(formulas))
+    throw std::invalid_argument("--variant=" + variant + ": one of " + joined(formula_names()));
   Case c{"transform", name(scalar_of<T>), variant, to_string(shape)};
   c.work = model::transform_work(shape[0] * shape[1], formula->matrices_read * sizeof(T), sizeof(T));
   c.implementations = {"tessera", "plain", "copy"};
@@ -160,33 +163,87 @@ Implementation reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const&
           }};
 }
 
+/// The same of one whose state is a pair of numbers; `operation` is a function object.
+template <class Out, class Exec, class T, class Operation>
+Implementation pair_reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const& out, Operation const& operation,
+                              int axis) {
+  ReduceOptions options;
+  options.axis = axis;
+  Kokkos::View<std::byte*, typename Exec::memory_space> const workspace(
+      "workspace", pair_reduce_workspace_size(exec, out, in, options));
+  options.workspace = workspace;
+  return {"tessera", [=] {
+            [[maybe_unused]] auto const kept = workspace;
+            operation(exec, out, in, options);
+          }};
+}
+
+/// The results of each row, of each column, or of all.
+enum class Results { rows, columns, all };
+struct ReduceVariant {
+  char const* name;
+  Results of;
+};
+constexpr ReduceVariant reduce_variants[] = {
+    {"sum_rows", Results::rows},    {"sum_columns", Results::columns}, {"amax_all", Results::all},
+    {"norm2_all", Results::all},    {"argmax_rows", Results::rows},    {"argmax_columns", Results::columns},
+    {"argmax_all", Results::all},   {"logsumexp_rows", Results::rows}, {"logsumexp_columns", Results::columns},
+    {"logsumexp_all", Results::all}};
+std::vector<std::string> reduce_names() {
+  std::vector<std::string> names;
+  for (ReduceVariant const& v : reduce_variants) names.emplace_back(v.name);
+  return names;
+}
+
+/// run(out, axis) with an output of R for these results.
+template <class R, class Exec, class Run>
+Implementation with_output(Exec const& exec, Results of, Extents const& shape, Run const& run) {
+  if (of == Results::all) return run(Kokkos::View<R, typename Exec::memory_space>("out"), -1);
+  int const axis = of == Results::rows ? 1 : 0;
+  return run(zero_view<Vector<Exec, R>>(exec, shape[1 - axis]), axis);
+}
+
 template <class Exec, class T>
-std::vector<Implementation> reductions(Session<Exec>& session, std::string const& variant, Extents const& shape) {
+std::vector<Implementation> reductions(Session<Exec>& session, ReduceVariant const& variant, Extents const& shape) {
   Exec const exec = session.exec();
   auto const in = random_view<Matrix<Exec, T>>(exec, 1, shape[0], shape[1]);
-  if (variant == "sum_rows") {
+  std::string const name = variant.name, operation = name.substr(0, name.find('_'));
+  if (operation == "argmax")
+    return {with_output<std::int32_t>(exec, variant.of, shape, [&](auto const& out, int axis) {
+      auto const call = [](auto const&... a) { argmax(a...); };
+      return pair_reduction(exec, in, out, call, axis);
+    })};
+  if (operation == "logsumexp")
+    return {with_output<float>(exec, variant.of, shape, [&](auto const& out, int axis) {
+      auto const call = [](auto const&... a) { logsumexp(a...); };
+      return pair_reduction(exec, in, out, call, axis);
+    })};
+  if (name == "sum_rows") {
     auto const out = zero_view<Vector<Exec, T>>(exec, shape[0]);
     return {reduction(exec, in, out, Reduction::sum, 1), {"plain", [=] {
                                                             plain_loop(exec, shape[0], PlainRowSum<Exec, T>{out, in});
                                                           }}};
   }
-  if (variant == "sum_columns")
-    return {reduction(exec, in, zero_view<Vector<Exec, T>>(exec, shape[1]), Reduction::sum, 0)};
-  Reduction const operation = variant == "amax_all" ? Reduction::amax : Reduction::norm2;
-  return {reduction(exec, in, Kokkos::View<T, typename Exec::memory_space>("out"), operation, -1)};
+  Reduction const of_values = operation == "sum"    ? Reduction::sum
+                              : operation == "amax" ? Reduction::amax
+                                                    : Reduction::norm2;
+  return {with_output<T>(exec, variant.of, shape,
+                         [&](auto const& out, int axis) { return reduction(exec, in, out, of_values, axis); })};
 }
 
 template <class Exec, class T>
-Case reduce_case(Session<Exec>& session, std::string const& variant, Extents const& shape) {
-  if (variant != "sum_rows" && variant != "sum_columns" && variant != "amax_all" && variant != "norm2_all")
-    throw std::invalid_argument("--variant=" + variant + ": sum_rows, sum_columns, amax_all or norm2_all");
-  Case c{"reduce", name(scalar_of<T>), variant, to_string(shape)};
-  std::int64_t const results = variant == "sum_rows" ? shape[0] : variant == "sum_columns" ? shape[1] : 1;
+Case reduce_case(Session<Exec>& session, std::string const& name_of_variant, Extents const& shape) {
+  auto const* const variant = std::find_if(std::begin(reduce_variants), std::end(reduce_variants),
+                                           [&](ReduceVariant const& v) { return v.name == name_of_variant; });
+  if (variant == std::end(reduce_variants))
+    throw std::invalid_argument("--variant=" + name_of_variant + ": one of " + joined(reduce_names()));
+  Case c{"reduce", name(scalar_of<T>), name_of_variant, to_string(shape)};
+  std::int64_t const results = variant->of == Results::rows ? shape[0] : variant->of == Results::columns ? shape[1] : 1;
   c.work = model::reduce_work(shape[0] * shape[1], results, sizeof(T), sizeof(T));
   c.implementations = {"tessera"};
-  if (variant == "sum_rows") c.implementations.push_back("plain");
+  if (name_of_variant == "sum_rows") c.implementations.push_back("plain");
   c.prepare = [&session, variant, shape] {
-    auto all = reductions<Exec, T>(session, variant, shape);
+    auto all = reductions<Exec, T>(session, *variant, shape);
     for (Implementation& x : all) x.reads_only = true;
     return all;
   };
@@ -205,7 +262,7 @@ struct Transform {
             for (std::string const& variant : session.variants(formula_names()))
               session.add(transform_case<Exec, T>(session, variant, shape));
           if (session.wants("reduce"))
-            for (std::string const& variant : session.variants({"sum_rows", "sum_columns", "amax_all", "norm2_all"}))
+            for (std::string const& variant : session.variants(reduce_names()))
               session.add(reduce_case<Exec, T>(session, variant, shape));
         }
       });
