@@ -190,7 +190,7 @@ struct StripsOfPair<ExponentialSum<A>> {
 
 /// Rows that are read as columns, an element of each of a strip of rows at a time: the lanes of one would be few, and
 /// joining them most of the work.
-inline constexpr std::int64_t short_row = 64;
+inline constexpr std::int64_t pair_short_row = 64;
 
 /// Loops and how cores share the work. None of these numbers depends on the machine's size, so that the order of the
 /// additions does not either.
@@ -217,7 +217,7 @@ struct CorePairPlan {
     bool in_order = true;  // columns are walked by index
     for (int d = 1; d < reduced.rank; ++d) in_order = in_order && reduced.stride[1][d - 1] <= reduced.stride[1][d];
     along = results == 1 || !in_order || reduced.stride[0][0] <= kept.stride[0][0];
-    if (elements == 1 || (in_order && elements <= short_row && results >= pair_columns)) along = false;
+    if (elements == 1 || (in_order && elements <= pair_short_row && results >= pair_columns)) along = false;
     share_out();
   }
 
