@@ -37,6 +37,16 @@ foreach(line IN LISTS lines)
                                    LABELS "${family}" TIMEOUT 300
                                    # doctest calls it a success when no case has the name.
                                    FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+  # One thread, and more than a small machine has cores.
+  if(name MATCHES "^threads: ")
+    foreach(threads 1 7)
+      add_test("${family}.${name} with ${threads}" "${executable}" "--test-case=${filter}")
+      set_tests_properties(
+        "${family}.${name} with ${threads}"
+        PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false" PROCESSORS 2 LABELS "${family}" TIMEOUT 300
+                   FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+    endforeach()
+  endif()
   # What depends on the instructions of a CPU also runs with less than this one has.
   if(name MATCHES "^(narrow factors: .*(Serial|OpenMP)|vector units: )")
     foreach(isa baseline avx2 avx512 avx512_vnni avx512_bf16)

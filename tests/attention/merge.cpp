@@ -88,6 +88,8 @@ TEST_CASE_TEMPLATE_DEFINE("merged partial results are the formula's", Exec, form
   run_merge_case<Exec, float>({3, 2, 3, 5, 7});
   run_merge_case<Exec, float>({33, 1, 2, 3, 128});
   run_merge_case<Exec, float>({9, 2, 2, 4, 300});
+  run_merge_case<Exec, float>({70, 1, 2, 3, 200});
+  run_merge_case<Exec, float, fp16_t>({16, 2, 2, 3, 256});
   run_merge_case<Exec, float, bf16_t>({17, 2, 1, 33, 64});
   run_merge_case<Exec, bf16_t>({4, 1, 3, 2, 96});
   run_merge_case<Exec, fp16_t, float>({5, 1, 2, 9, 40});

@@ -103,6 +103,12 @@ struct AttentionFewQueries<256> : BulkSizes {
   static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr bool take_turns = true, staged_store = false;
 };
+/// The same where there are no more tiles than multiprocessors, so that a team has one to itself.
+template <int Features>
+struct AttentionFewTiles : AttentionFewQueries<Features> {
+  static constexpr int depth = 3, teams_at_once = 1;
+  static constexpr int producer_registers = 56, consumer_registers = 240;
+};
 /// Q, K and V of e4m3. A step's products are added in fp32: the tensor cores cut their own sums at some 14 bits, which
 /// over 16384 keys with values of one sign takes a fifth of the result. Where `columns_apart` is less than the
 /// features, they are formed before the next scores and in their registers, so many columns twice: with d 128 then 256

@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATTENTION_MERGE_DETAIL_HPP
 #define TESSERA_ATTENTION_MERGE_DETAIL_HPP
 
+#include <tessera/attention/packed_merge.hpp>
 #include <tessera/attention_merge.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/rowwise/row_types.hpp>
@@ -15,8 +16,8 @@ namespace tessera::detail {
 template <class Exec, class Acc, class Shape, bool Few>
 struct MergeKernel {
   using Portion = typename Walk<Exec, Acc, Shape>::Portion;
-  // Parts on their way at a time: many hide the latency of memory where rows are few, as those of split keys are; where
-  // parts are few, more teams do.
+  // Parts on their way at a time: many hide the latency of memory where rows are few; where parts are few, more teams
+  // do.
   static constexpr int ahead = Machine<Exec>::lanes == 1 ? 1 : (Few ? 2 : 32 / (Shape::packs * Shape::width));
   static constexpr Acc lowest = -Kokkos::Experimental::infinity_v<Acc>;
   static constexpr bool starts_early = true;
@@ -149,6 +150,8 @@ void start_merge(Exec const& exec, MergeProblem problem) {
 
 template <class Exec>
 void run_merge(Exec const& exec, MergeProblem const& problem) {
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
+    if (start_packed_merge(exec, problem)) return;
   if (any_is_double(problem.out, problem.part))
     start_merge<double>(exec, problem);
   else

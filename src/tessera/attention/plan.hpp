@@ -166,10 +166,21 @@ bool takes_three_consumers(AttentionProblem const& p) {
   return filled_up(Three::BM, Three::BN) <= attention_three_gain<Features> * filled_up(Other::BM, Other::BN);
 }
 
-template <class Exec, class T, class F>
-void visit_maskless_attention(AttentionProblem const& p, F const& f) {
+/// For a team a multiprocessor: whole sequences, of which none ends before the others.
+inline bool takes_few_tiles(AttentionProblem const& p, int processors) {
+  bool const alike = p.key_lengths == nullptr && !p.pages.present() && !p.ranged() && !p.scales.present();
+  return takes_few_queries(p) && alike && attention_features(p) <= 128 && p.q.outer * p.q.inner <= processors;
+}
+
+/// `Ranged`: for kernels of problems with ranges alone.
+template <class T, bool Ranged, class Exec, class F>
+void visit_maskless_attention(Exec const& exec, AttentionProblem const& p, F const& f) {
   using Two = AttentionBulk<128, attention_short_keys>;
   std::int64_t const features = attention_features(p);
+  if constexpr (!Ranged)
+    if (takes_few_tiles(p, Machine<Exec>::concurrency(exec)))
+      return features <= 64 ? f(BulkAtoms<Exec, T, AttentionFewTiles<64>>{})
+                            : f(BulkAtoms<Exec, T, AttentionFewTiles<128>>{});
   if (takes_few_queries(p))
     visit_few_queries<Exec, T>(p, f);
   else if (features <= 64)
@@ -186,9 +197,9 @@ void visit_maskless_attention(AttentionProblem const& p, F const& f) {
 }
 
 /// f(atoms) with the configuration of the bulk pipeline for this problem with Q, K and V of T. `Mask` may also be
-/// Ranges of problems that have them, beside a functor or of types with arranged values.
-template <class Exec, class T, class Score, class Mask, class F>
-void visit_bulk_attention(AttentionProblem const& p, F const& f) {
+/// Ranges of problems that have them, beside a functor or of types with arranged values; `KernelMask` always is.
+template <class T, class Score, class Mask, class KernelMask = Mask, class Exec, class F>
+void visit_bulk_attention(Exec const& exec, AttentionProblem const& p, F const& f) {
   if constexpr (arranges_values<T>)
     visit_arranged_attention<Exec, T, !own_functor<Score, Mask>>(p, f);
   else if constexpr (drops_weights<Score>)
@@ -196,7 +207,7 @@ void visit_bulk_attention(AttentionProblem const& p, F const& f) {
   else if constexpr (own_functor<Score, Mask>)
     visit_masked_attention<Exec, T, Score, Mask>(p, f);
   else
-    visit_maskless_attention<Exec, T>(p, f);
+    visit_maskless_attention<T, std::is_same_v<KernelMask, Ranges>>(exec, p, f);
 }
 
 /// f(std::type_identity<KernelMask>) with what a kernel of the pipelines for T is compiled for: Ranges in the place of
@@ -452,12 +463,12 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
           visit_kernel_mask<e4m3_t, Mask>(p, [&](auto kernel_mask) {
             using KernelMask = typename decltype(kernel_mask)::type;
             if (p.q.type == Scalar::fp32)
-              visit_bulk_attention<Exec, float, Score, KernelMask>(p, describe);
+              visit_bulk_attention<float, Score, KernelMask>(exec, p, describe);
             else
-              visit_bulk_attention<Exec, e4m3_t, Score, KernelMask>(p, describe);  // as for e5m2
+              visit_bulk_attention<e4m3_t, Score, KernelMask>(exec, p, describe);  // as for e5m2
           });
         else
-          visit_bulk_attention<Exec, bf16_t, Score, Mask>(p, describe);  // as for fp16
+          visit_bulk_attention<bf16_t, Score, Mask>(exec, p, describe);  // as for fp16
       }
       return plan;
     }

@@ -23,7 +23,7 @@ void run_attention_tiles(Exec const& exec, AttentionProblem const& p, Score cons
 template <class Exec, class T, class KernelMask, class Score, class Mask>
 void run_attention_bulk(Exec const& exec, AttentionProblem const& p, Score const& score, Mask const& mask) {
   using Visited = std::conditional_t<own_functor<Score, Mask> || arranges_values<T>, KernelMask, Mask>;
-  visit_bulk_attention<Exec, T, Score, Visited>(p, [&](auto atoms) {
+  visit_bulk_attention<T, Score, Visited, KernelMask>(exec, p, [&](auto atoms) {
     using Atoms = decltype(atoms);
     run_tiles<Atoms>("tessera::attention", exec, AttentionKernel<Atoms, Score, KernelMask>(p, score, mask));
   });
