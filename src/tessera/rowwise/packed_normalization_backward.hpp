@@ -359,13 +359,13 @@ struct PackedNormBackward {
   KOKKOS_FORCEINLINE_FUNCTION void write_row(Columns const& mine, Raw* stage, Statistics const& now,
                                              Slopes const& slopes, Gradients& gradients, Sums const& sums,
                                              Values const (&kept)[packs], T* to) const {
-    auto const [offset, slope] = Line(*this, now, sums);
+    Line const line(*this, now, sums);
     unroll<packs>([&](auto k) {
       Values const x = Kept ? kept[k] : normal(stage, now, k), dy = values(stage, 1, k);
       Values out;
       for (int j = 0; j < width; ++j) {
         float const g = dy[j] * slopes.pack[k][j];
-        out[j] = x[j] * slope + (g * now.factor + offset);
+        out[j] = x[j] * line.slope + (g * now.factor + line.offset);
         gradients.weights[k][j] += dy[j] * x[j];
         gradients.biases[k][j] += dy[j];
       }
