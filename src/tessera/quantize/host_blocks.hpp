@@ -48,9 +48,10 @@ struct HostAreas {
       columns = most_elements / rows;
     }
     count();
-    // An area stays in a core's own cache beside what is fetched of the next one; no core has many more than others.
+    // An area stays in a core's own cache, of which others may have half, beside what is fetched of the next one and
+    // what both become; no core has many more than others.
     constexpr int a_core = 4;
-    std::int64_t const most_bytes = core_cache_bytes() / 2, bytes = static_cast<std::int64_t>(size_of(p.in.type));
+    std::int64_t const most_bytes = core_cache_bytes() / 16, bytes = static_cast<std::int64_t>(size_of(p.in.type));
     while (rows * columns > block_side * block_side && (rows * columns * bytes > most_bytes || all < a_core * cores)) {
       (rows > block_side ? rows : columns) /= 2;
       count();
