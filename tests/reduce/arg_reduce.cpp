@@ -211,6 +211,9 @@ TEST_CASE_TEMPLATE_DEFINE("argmax and logsumexp of strips: ties, NaN and infinit
     }
     check_careful<Exec, T>(14, 70001, 1, 70001, 1);
     check_careful<Exec, T>(520, 1030, 0, 523, 1);
+    check_careful<Exec, T>(9, 5003, 1, 5008, 1);  // whole packs
+    check_careful<Exec, T>(1024, 700, 0, 1032, 1);
+    check_careful<Exec, T>(40, 9001, 0, 40, 1);
   };
   run(float{});
   run(double{});

@@ -7,13 +7,14 @@
 
 #include <tessera/arg_reduce.hpp>
 #include <tessera/element/core_pair_reduce.hpp>
+#include <tessera/element/packed_pair_reduce.hpp>
 #include <tessera/element/pair_data.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/walk.hpp>
 
 // On a machine with warps each result, or part of one, is the work of a warp whose lanes take every 32nd element, or,
 // where results are the neighbours in memory, of one thread. Parts lie in the workspace and are joined by a second
-// launch. Cores have kernels of their own.
+// launch. Whole packs have kernels of their own, and so have cores.
 namespace tessera::detail {
 
 template <class Pair>
@@ -133,6 +134,8 @@ struct PairReducePlan {
 
 template <class A, class Pair, class Exec>
 void start_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available && std::is_same_v<A, float>)
+    if (start_packed_pair_reduction<Pair>(exec, problem)) return;
   ReduceProblem const& p = problem.operands;
   PairReducePlan const plan(p);
   using Kernel = PairReduce<KernelSpace<Exec>, A, Pair>;
@@ -178,11 +181,15 @@ void run_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
     start_pair_reduction_in<float>(exec, problem);
 }
 
+/// Enough for each operation: which loops become packs may differ.
 template <class Exec>
 std::size_t pair_reduction_workspace(PairReduceProblem const& problem) {
   if constexpr (Machine<Exec>::lanes == 1) return core_pair_workspace(problem.operands);
-  PairReducePlan const plan(problem.operands);
-  return plan.parts == 1 ? 0 : static_cast<std::size_t>(plan.parts * plan.results) * 16;
+  auto const bytes = [](auto const& plan) {
+    return plan.parts == 1 ? 0 : static_cast<std::size_t>(plan.parts * plan.results) * 16;
+  };
+  return std::max({bytes(PairReducePlan(problem.operands)), bytes(PackedPairPlan(problem.operands, false)),
+                   bytes(PackedPairPlan(problem.operands, true))});
 }
 
 }  // namespace tessera::detail
