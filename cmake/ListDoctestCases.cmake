@@ -18,6 +18,17 @@ string(REPLACE ";" "<semicolon>" output "${output}")
 string(REPLACE "[" "<open>" output "${output}")
 string(REPLACE "]" "<close>" output "${output}")
 string(REPLACE "\n" ";" lines "${output}")
+
+# The case `name`, in an environment, under its name and a suffix.
+macro(add_case suffix)
+  set(environment OMP_PROC_BIND=false ${ARGN})
+  add_test("${family}.${name}${suffix}" "${executable}" "--test-case=${filter}")
+  set_tests_properties(
+    "${family}.${name}${suffix}" PROPERTIES ENVIRONMENT "${environment}" PROCESSORS ${processors} LABELS "${family}" TIMEOUT 300
+                                            # doctest calls it a success when no case has the name.
+                                            FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+endmacro()
+
 foreach(line IN LISTS lines)
   if(line MATCHES "^(<open>doctest<close>|====|$)")
     continue()
@@ -31,30 +42,17 @@ foreach(line IN LISTS lines)
   if(name MATCHES "Serial")
     set(processors 1)
   endif()
-  add_test("${family}.${name}" "${executable}" "--test-case=${filter}")
-  set_tests_properties(
-    "${family}.${name}" PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false" PROCESSORS ${processors}
-                                   LABELS "${family}" TIMEOUT 300
-                                   # doctest calls it a success when no case has the name.
-                                   FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+  add_case("" OMP_NUM_THREADS=2)
   # One thread, and more than a small machine has cores.
   if(name MATCHES "^threads: ")
     foreach(threads 1 7)
-      add_test("${family}.${name} with ${threads}" "${executable}" "--test-case=${filter}")
-      set_tests_properties(
-        "${family}.${name} with ${threads}"
-        PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false" PROCESSORS 2 LABELS "${family}" TIMEOUT 300
-                   FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+      add_case(" with ${threads}" OMP_NUM_THREADS=${threads})
     endforeach()
   endif()
   # What depends on the instructions of a CPU also runs with less than this one has.
   if(name MATCHES "^(narrow factors: .*(Serial|OpenMP)|vector units: )")
     foreach(isa baseline avx2 avx512 avx512_vnni avx512_bf16)
-      add_test("${family}.${name} up to ${isa}" "${executable}" "--test-case=${filter}")
-      set_tests_properties(
-        "${family}.${name} up to ${isa}"
-        PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TESSERA_MAX_ISA=${isa}" PROCESSORS ${processors}
-                   LABELS "${family}" TIMEOUT 300 FAIL_REGULAR_EXPRESSION "test cases: +0 ")
+      add_case(" up to ${isa}" OMP_NUM_THREADS=2 TESSERA_MAX_ISA=${isa})
     endforeach()
   endif()
 endforeach()

@@ -67,7 +67,7 @@ struct FirstOfStrip {
       read(row, x);
       Step const step = static_cast<Step>(row - begin);
       for (int j = 0; j < n; ++j) {
-        bool const better = !(x[j] <= value[j]) & (value[j] == value[j]);  // larger, or the first NaN
+        bool const better = takes_first_place(x[j], value[j]);
         value[j] = better ? x[j] : value[j];
         found[j] = better ? step : found[j];
       }
@@ -113,9 +113,9 @@ struct ExponentialsOfStrip {
     for (int j = 0; j < multiple; ++j) top[j] = mine.top;
     for (int i = 0; i < n; i += multiple)
       for (int j = 0; j < multiple; ++j) top[j] = larger_number(top[j], x[i + j]);
-    A const before = finite(mine.top);
+    A const before = finite_beside(mine.top);
     mine.top = fold_lanes(top, [](A a, A b) TESSERA_INLINE_LAMBDA { return chosen(b > a, b, a); });
-    A const reference = finite(mine.top);
+    A const reference = finite_beside(mine.top);
     if (reference != before) mine.sum *= exp_below_in_sum(before - reference);
     if (reference != mine.top)
       for (int i = 0; i < n; ++i) x[i] = at_most_finite(x[i]);
@@ -150,10 +150,6 @@ struct ExponentialsOfStrip {
     constexpr A most = std::numeric_limits<A>::max();
     return x > most ? most : x;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static A finite(A top) {
-    constexpr A least = std::numeric_limits<A>::lowest();
-    return at_most_finite(top < least ? least : top);
-  }
   KOKKOS_FORCEINLINE_FUNCTION static A exponential_of(A x, A reference) {
     return exp_below_in_sum(at_most_finite(x) - reference);
   }
@@ -166,8 +162,8 @@ struct ExponentialsOfStrip {
     for (int r = 0; r < here; ++r)
       for (int j = 0; j < lanes; ++j) largest[j] = larger_number(largest[j], block[r][first + j]);
     for (int j = 0; j < lanes; ++j) {
-      reference[j] = finite(largest[j]);
-      added[j] = sum[j] * exp_below_in_sum(finite(top[j]) - reference[j]);
+      reference[j] = finite_beside(largest[j]);
+      added[j] = sum[j] * exp_below_in_sum(finite_beside(top[j]) - reference[j]);
       top[j] = largest[j];
       sum[j] = 0;
     }
@@ -204,15 +200,11 @@ struct CorePairPlan {
 
   /// With `indexed`, indices count the elements with the last axis fastest.
   CorePairPlan(ReduceProblem const& problem, bool indexed)
-      : kept(problem.kept), results(kept.size()), elements(problem.reduced.size()) {
-    Dimensions<1> const& loops = problem.reduced;
-    std::int64_t index = 1;
-    for (int d = 0; d < loops.rank; ++d) {
-      reduced.add(loops.extent[d], {loops.stride[0][d], indexed ? index : 0});
-      index *= loops.extent[d];
-    }
+      : kept(problem.kept),
+        reduced(indexed_loops(problem.reduced, indexed)),
+        results(kept.size()),
+        elements(problem.reduced.size()) {
     kept.collapse();
-    reduced.collapse();
     if (results == 0) return;
     bool in_order = true;  // columns are walked by index
     for (int d = 1; d < reduced.rank; ++d) in_order = in_order && reduced.stride[1][d - 1] <= reduced.stride[1][d];
@@ -390,16 +382,6 @@ void start_core_pair_reduction(Exec const& exec, PairReduceProblem const& proble
   if (plan.parts > 1)
     launch<32>(problem.label, exec, join.teams(), 0, join,
                an_element * static_cast<double>(plan.results) * static_cast<double>(plan.parts));
-}
-
-/// Enough for either kind of operation: their loops may differ.
-inline std::size_t core_pair_workspace(ReduceProblem const& problem) {
-  std::size_t most = 0;
-  for (bool indexed : {false, true}) {
-    CorePairPlan const plan(problem, indexed);
-    if (plan.parts > 1) most = std::max(most, static_cast<std::size_t>(plan.parts * plan.results) * 16);
-  }
-  return most;
 }
 
 }  // namespace tessera::detail

@@ -26,7 +26,7 @@ struct LaneLargest {
   std::int32_t place = -1;
 
   KOKKOS_FORCEINLINE_FUNCTION void add(float x, std::int32_t at) {
-    bool const better = (!(x <= value) & (value == value)) | (place < 0);  // larger, or the first NaN
+    bool const better = takes_first_place(x, value) | (place < 0);
     value = better ? x : value;
     place = better ? at : place;
   }
@@ -43,26 +43,22 @@ struct LaneExponentials {
   using Pair = ExponentialSum<float>;
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0;
 
-  KOKKOS_FORCEINLINE_FUNCTION static float finite(float x) {
-    constexpr float most = std::numeric_limits<float>::max();
-    return x < -most ? -most : x > most ? most : x;
-  }
   KOKKOS_FORCEINLINE_FUNCTION static float exponential(float x) { return exp2_approximate(x * 1.44269504088896341f); }
   KOKKOS_FORCEINLINE_FUNCTION void raise(float x) {
-    float const before = finite(top);
+    float const before = finite_beside(top);
     top = Larger{}(top, x);
-    sum *= exponential(before - finite(top));
+    sum *= exponential(before - finite_beside(top));
   }
   KOKKOS_FORCEINLINE_FUNCTION void add(float x, std::int32_t) {
     raise(x);
-    sum += exponential(x - finite(top));
+    sum += exponential(x - finite_beside(top));
   }
   template <int N>
   KOKKOS_FORCEINLINE_FUNCTION void add(Pack<float, N> const& x, std::int32_t) {
     float largest = top;
     for (int j = 0; j < N; ++j) largest = Larger{}(largest, x[j]);
     raise(largest);
-    float const reference = finite(top);
+    float const reference = finite_beside(top);
     for (int j = 0; j < N; ++j) sum += exponential(x[j] - reference);
   }
   KOKKOS_FORCEINLINE_FUNCTION Pair pair(std::int64_t) const { return {top, sum}; }
@@ -94,16 +90,11 @@ struct PackedPairPlan {
   /// With `indexed`, indices count the elements with the last axis fastest.
   PackedPairPlan(ReduceProblem const& problem, bool indexed)
       : kept(problem.kept),
+        reduced(indexed_loops(problem.reduced, indexed)),
         results(kept.size()),
         elements(problem.reduced.size()),
         width(static_cast<int>(pack_bytes / size_of(problem.in_type))) {
-    std::int64_t index = 1;
-    for (int d = 0; d < problem.reduced.rank; ++d) {
-      reduced.add(problem.reduced.extent[d], {problem.reduced.stride[0][d], indexed ? index : 0});
-      index *= problem.reduced.extent[d];
-    }
     kept.collapse();
-    reduced.collapse();
     bool const packs =
         problem.in_type == Scalar::fp32 || problem.in_type == Scalar::bf16 || problem.in_type == Scalar::fp16;
     bool const in_order = reduced.rank <= 1 && kept.rank <= 1 && (!indexed || reduced.stride[1][0] == 1);
@@ -223,7 +214,6 @@ struct PackedPairJoin {
   Pair const* part_results;  // (parts, results)
   PairOutput out;
   std::int64_t results, parts, out_by;
-
   static constexpr std::size_t scratch = threads * sizeof(Pair);
 
   KOKKOS_FORCEINLINE_FUNCTION bool many() const { return results >= 32; }

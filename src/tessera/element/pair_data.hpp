@@ -4,12 +4,29 @@
 #define TESSERA_ELEMENT_PAIR_DATA_HPP
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <tessera/arg_reduce.hpp>
 #include <tessera/elementary.hpp>
 
 namespace tessera::detail {
+
+/// Whether x, which comes later, takes the place of the first of the largest numbers: it is larger, or the first NaN.
+template <class A>
+KOKKOS_FORCEINLINE_FUNCTION bool takes_first_place(A x, A first) {
+  return !(x <= first) & (first == first);
+}
+
+/// The largest finite numbers in the place of infinities, so that no difference to it is NaN unless the other is.
+template <class A>
+KOKKOS_FORCEINLINE_FUNCTION A finite_beside(A x) {
+  constexpr A most = std::numeric_limits<A>::max(), least = std::numeric_limits<A>::lowest();
+  A const above = x < least ? least : x;
+  return above > most ? most : above;
+}
 
 /// The first of the largest numbers, or of the NaNs if there are any. An index of -1: nothing yet.
 template <class A>
@@ -41,6 +58,31 @@ struct ExponentialSum {
     return top == relative_to ? sum : sum * exp_below(top - relative_to);
   }
 };
+
+/// The loops over what is reduced: input and, with `indexed`, the elements counted with the last axis fastest.
+inline Dimensions<2> indexed_loops(Dimensions<1> const& reduced, bool indexed) {
+  Dimensions<2> loops;
+  std::int64_t index = 1;
+  for (int d = 0; d < reduced.rank; ++d) {
+    loops.add(reduced.extent[d], {reduced.stride[0][d], indexed ? index : 0});
+    index *= reduced.extent[d];
+  }
+  loops.collapse();
+  return loops;
+}
+
+/// Bytes of workspace for the parts of results, of whichever operation.
+template <class Plan>
+std::size_t bytes_of_parts(Plan const& plan) {
+  constexpr std::size_t of_pair = 16;
+  static_assert(sizeof(FirstLargest<double>) <= of_pair && sizeof(ExponentialSum<double>) <= of_pair);
+  return plan.parts == 1 ? 0 : static_cast<std::size_t>(plan.parts * plan.results) * of_pair;
+}
+/// The most that any of the operations needs: which loops make one may differ between them.
+template <class Plan>
+std::size_t most_bytes_of_parts(ReduceProblem const& problem) {
+  return std::max(bytes_of_parts(Plan(problem, false)), bytes_of_parts(Plan(problem, true)));
+}
 
 /// Where results go.
 struct PairOutput {

@@ -181,15 +181,13 @@ void run_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
     start_pair_reduction_in<float>(exec, problem);
 }
 
-/// Enough for each operation: which loops become packs may differ.
 template <class Exec>
 std::size_t pair_reduction_workspace(PairReduceProblem const& problem) {
-  if constexpr (Machine<Exec>::lanes == 1) return core_pair_workspace(problem.operands);
-  auto const bytes = [](auto const& plan) {
-    return plan.parts == 1 ? 0 : static_cast<std::size_t>(plan.parts * plan.results) * 16;
-  };
-  return std::max({bytes(PairReducePlan(problem.operands)), bytes(PackedPairPlan(problem.operands, false)),
-                   bytes(PackedPairPlan(problem.operands, true))});
+  ReduceProblem const& p = problem.operands;
+  if constexpr (Machine<Exec>::lanes == 1)
+    return most_bytes_of_parts<CorePairPlan>(p);
+  else
+    return std::max(bytes_of_parts(PairReducePlan(p)), most_bytes_of_parts<PackedPairPlan>(p));
 }
 
 }  // namespace tessera::detail
