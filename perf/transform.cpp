@@ -149,33 +149,31 @@ Case transform_case(Session<Exec>& session, std::string const& variant, Extents 
   return c;
 }
 
-/// The input, an output of the right extents and the workspace of one reduction.
-template <class Out, class Exec, class T>
-Implementation reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const& out, Reduction operation, int axis) {
+/// A reduction along `axis`: bytes(options) of workspace, and call(options).
+template <class Exec, class Bytes, class Call>
+Implementation with_workspace(int axis, Bytes const& bytes, Call const& call) {
   ReduceOptions options;
   options.axis = axis;
-  Kokkos::View<std::byte*, typename Exec::memory_space> const workspace(
-      "workspace", reduce_workspace_size(exec, out, in, operation, options));
+  Kokkos::View<std::byte*, typename Exec::memory_space> const workspace("workspace", bytes(options));
   options.workspace = workspace;
   return {"tessera", [=] {
             [[maybe_unused]] auto const kept = workspace;  // the option does not own its memory
-            reduce(exec, out, in, operation, options);
+            call(options);
           }};
 }
-
-/// The same of one whose state is a pair of numbers; `operation` is a function object.
+template <class Out, class Exec, class T>
+Implementation reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const& out, Reduction operation, int axis) {
+  return with_workspace<Exec>(
+      axis, [&](ReduceOptions const& o) { return reduce_workspace_size(exec, out, in, operation, o); },
+      [=](ReduceOptions const& o) { reduce(exec, out, in, operation, o); });
+}
+/// One whose state is a pair of numbers; `operation` is a function object.
 template <class Out, class Exec, class T, class Operation>
 Implementation pair_reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const& out, Operation const& operation,
                               int axis) {
-  ReduceOptions options;
-  options.axis = axis;
-  Kokkos::View<std::byte*, typename Exec::memory_space> const workspace(
-      "workspace", pair_reduce_workspace_size(exec, out, in, options));
-  options.workspace = workspace;
-  return {"tessera", [=] {
-            [[maybe_unused]] auto const kept = workspace;
-            operation(exec, out, in, options);
-          }};
+  return with_workspace<Exec>(
+      axis, [&](ReduceOptions const& o) { return pair_reduce_workspace_size(exec, out, in, o); },
+      [=](ReduceOptions const& o) { operation(exec, out, in, o); });
 }
 
 /// The results of each row, of each column, or of all.
