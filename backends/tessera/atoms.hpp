@@ -179,6 +179,13 @@ concept CountsTilesInPlace = Kernel::counts_tiles_in_place;
 template <class Kernel>
 concept PlacesTilesAhead = Kernel::places_tiles_ahead;
 
+/// A kernel that has another order of its tiles where each has a team, which begins when a multiprocessor is free.
+template <class Kernel>
+Kernel ordered_for_a_team_each(Kernel kernel) {
+  if constexpr (requires { kernel.order_for_a_team_each(); }) kernel.order_for_a_team_each();
+  return kernel;
+}
+
 /// The two halves of a kernel. Tiles are counted in 31 bits, which is what a league holds.
 template <class Kernel>
 concept TileKernel = std::is_copy_constructible_v<Kernel> && requires(Kernel const& kernel) {

@@ -354,7 +354,17 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   if constexpr (backward_adds_in_place<Exec, Compute>)
     visit_features(attention_features(p.forward),
                    [&](auto d) { sums = std::int64_t(d()) * backward_split<Exec, d()>(exec, p).parts; });
-  BackwardWorkspace const w(p, sizeof(Compute), sums);
+  std::int64_t key_sums = 0;
+  if constexpr (has_bulk_pipeline<Exec>)
+    if (adds)
+      visit_features(attention_features(p.forward), [&](auto d) {
+        if constexpr (d() <= 128) {
+          using Atoms = BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>;
+          if constexpr (AttentionKeyGradients<Atoms, Score, Mask>::shares)
+            key_sums = std::int64_t(2) * backward_tail(exec, p, Atoms::BM, Atoms::BN).shared * Atoms::BN * Atoms::D;
+        }
+      });
+  BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : widened + w.bytes();
   auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {

@@ -17,6 +17,28 @@ AttentionBackwardOptions forced(bool causal, std::optional<std::int64_t> left = 
 
 }  // namespace
 
+TEST_CASE("teams share the last tiles of keys of the hopper pipeline") {
+  // Of few keys and many queries: tiles that two and four teams share, with and without heads that share keys.
+  for (bool with_d_lse : {false, true}) {
+    check_backward<Exec, bf16_t>({1, 1, 1, 1100, 300, 128, 128}, forced(false), with_d_lse);
+    check_backward<Exec, bf16_t>({2, 1, 1, 2100, 150, 128, 112}, forced(false), with_d_lse);
+    check_backward<Exec, bf16_t>({1, 4, 2, 700, 200, 64, 64}, forced(false), with_d_lse);
+    check_backward<Exec, fp16_t>({1, 3, 1, 400, 129, 128, 128}, forced(false), with_d_lse);
+    check_backward<Exec, bf16_t, float>({1, 2, 2, 1030, 257, 64, 40}, forced(false), with_d_lse);
+  }
+  for (auto const& o : {forced(true), forced(false, 250), forced(true, 250)}) {
+    check_backward<Exec, bf16_t>({1, 1, 1, 1100, 1300, 128, 128}, o);
+    check_backward<Exec, bf16_t>({1, 4, 1, 700, 600, 64, 64}, o, true);
+  }
+  BackwardOperands<Exec, bf16_t> const few({1, 1, 1, 1100, 300, 128, 128}, everything);
+  auto const bytes = [&](bool deterministic) {
+    return attention_backward_workspace_size(Exec{}, few.dq, few.dk, few.dv, few.x.qv, few.x.kv, few.x.vv, few.x.ov,
+                                             few.x.lse, few.dov, hopper_backward(false, deterministic));
+  };
+  std::size_t const dq_sums = 1152 * 128 * sizeof(float), key_sums = 3 * 2 * 128 * 128 * sizeof(float);
+  CHECK(bytes(false) == bytes(true) + dq_sums + key_sums);
+}
+
 TEST_CASE("the hopper pipeline forms gradients of attention") {
   for (bool causal : {false, true}) {
     check_backward<Exec, bf16_t>({1, 1, 1, 64, 128, 128, 128}, forced(causal));

@@ -413,8 +413,9 @@ struct BulkPipeline<Kokkos::Cuda> {
       teams = static_cast<int>(kernel.teams(teams));
     }
     check_scratch(label, exec, P::scratch_bytes);
+    P const pipeline{teams == kernel.tiles() ? ordered_for_a_team_each(kernel) : kernel};
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, together,
-                                                                                      P::scratch_bytes, P{kernel});
+                                                                                      P::scratch_bytes, pipeline);
   }
 };
 

@@ -83,9 +83,9 @@ struct Registers : Sizes {
   /// columns from a multiple of 8 on are 16 numbers side by side, two of the one and two of the other in turns.
   template <int M, int N>
   struct SumOrder {
-    static_assert(M == 64);
     KOKKOS_FUNCTION static constexpr int at(int row, int col) {
       constexpr int columns = Accumulator<M, N>::columns;
+      static_assert(M == 64 || columns == N);
       int const pack = (col / columns * 4 + row / 16) * (columns / 8) + col % columns / 8;
       return (pack * 32 + row % 8 * 4 + col % 8 / 2) * 4 + row % 16 / 8 * 2 + col % 2;
     }

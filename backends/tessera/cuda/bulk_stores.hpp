@@ -159,28 +159,33 @@ struct StoreMath : ElementMath<Element, Sizes> {
   /// use until memory takes them, or by the copy engine, from each warp's part of the stage for the store.
   template <int M, int N>
   __device__ __forceinline__ void add_to(Accumulator<M, N> const& acc, Compute* sums) const {
-    constexpr int numbers = Accumulator<M, N>::columns * 16;  // of a warp
+    using Acc = Accumulator<M, N>;
+    constexpr int most = 64, columns = Acc::columns < most ? Acc::columns : most, numbers = columns * 16;  // of a warp
+    static_assert(Acc::blocks == 1 && Acc::columns % columns == 0);
     auto const lane = static_cast<unsigned>(ptx::lane());
-    Compute* const to = sums + Held::template SumOrder<M, N>::at(warp * 16, Accumulator<M, N>::col(*this));
-    if constexpr (Sizes::staged_adds) {
-      static_assert(Sizes::adds && 4 * numbers * sizeof(Compute) <= 2 * sizeof(Staging) / Sizes::store_boxes);
-      Compute* const part = reinterpret_cast<Compute*>(staging[group]) + warp * numbers;
-      if (lane == 0) ptx::bulk_wait_read();
-      __syncwarp();
+    Compute* to = sums + Held::template SumOrder<M, N>::at(Acc::row(*this) + warp * 16, Acc::col(*this));
+    unroll<Acc::columns / columns>([&](auto pass) TESSERA_INLINE_LAMBDA {
+      Compute const* const r = acc.r[0] + pass * columns / 2;
+      if constexpr (Sizes::staged_adds) {
+        static_assert(Sizes::adds && 4 * numbers * sizeof(Compute) <= 2 * sizeof(Staging) / Sizes::store_boxes);
+        Compute* const part = reinterpret_cast<Compute*>(staging[group]) + warp * numbers;
+        if (lane == 0) ptx::bulk_wait_read();
+        __syncwarp();
 #pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4)
-        *reinterpret_cast<float4*>(part + i * 32 + lane * 4) = {acc.r[0][i], acc.r[0][i + 1], acc.r[0][i + 2],
-                                                                acc.r[0][i + 3]};
-      ptx::async_proxy_fence();
-      __syncwarp();
-      if (lane == 0) {
-        ptx::bulk_add(to, part, numbers * sizeof(Compute));
-        ptx::bulk_commit();
+        for (int i = 0; i < columns / 2; i += 4)
+          *reinterpret_cast<float4*>(part + i * 32 + lane * 4) = {r[i], r[i + 1], r[i + 2], r[i + 3]};
+        ptx::async_proxy_fence();
+        __syncwarp();
+        if (lane == 0) {
+          ptx::bulk_add(to, part, numbers * sizeof(Compute));
+          ptx::bulk_commit();
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, r + i);
       }
-    } else {
-#pragma unroll
-      for (int i = 0; i < Accumulator<M, N>::columns / 2; i += 4) ptx::add_four(to + i * 32 + lane * 4, acc.r[0] + i);
-    }
+      to += numbers;
+    });
   }
   /// The first boxes of what store_whole() will add are on their way, if it is the copy engine that brings them.
   template <class Acc>

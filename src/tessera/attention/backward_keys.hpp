@@ -7,6 +7,8 @@
 #include <tessera/attention/backward_scores.hpp>
 #include <tessera/attention/backward_shape.hpp>
 #include <tessera/attention/backward_stages.hpp>
+#include <tessera/attention/backward_tail.hpp>
+#include <tessera/attention/plane_order.hpp>
 
 namespace tessera::detail {
 
@@ -30,13 +32,16 @@ struct AttentionKeyGradients {
   static constexpr bool tabled = requires { requires Atoms::factors_in_memory; };
   static_assert(!tabled || (scaled && !by_pairs && !Functors::changes && !Functors::drops));
   static constexpr bool stores_scores = requires { requires Atoms::stores_scores; };
+  /// The last tiles may be shared by several teams each.
+  static constexpr bool shares = adds_queries && !in_place && !Packed && !scaled && !stores_scores &&
+                                 std::is_same_v<Score, score::Identity> && std::is_same_v<Mask, mask::All>;
   using Lost = LostWeights<Compute>;
   /// Steps whose weights are all 0 are left out behind their scores.
   template <class Math>
   static constexpr bool asks_for_losses =
       Functors::template plane_alone<Compute>&& Functors::changes&& AgreesInTeams<Math> && !in_place;
 
-  struct Tile : BackwardSequence<Packed>, TilePart<in_place> {
+  struct Tile : BackwardSequence<Packed>, TilePart<in_place>, TileBegin<shares> {
     int head;               // of K and V
     int key, keys;          // first one, and how many count
     int first = 0, a_head;  // tiles of queries that see some: the first, and how many a head has
@@ -79,6 +84,9 @@ struct AttentionKeyGradients {
   Compute kept_factor;  // that dropout keeps weights with
   BackwardSplit split;  // where sums are formed in place
   [[no_unique_address]] std::conditional_t<stores_scores, ScoreGradients, NoScoreGradients> d_scores;
+  PlaneOrder order;
+  BackwardTail tail;
+  Compute* key_sums = nullptr;  // of shared tiles, dK of all and then dV, in the atoms' order
 
   AttentionKeyGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
                         Score const& score = {}, Mask const& mask = {}, BackwardSplit const& keys_split = {1, BN})
@@ -94,7 +102,9 @@ struct AttentionKeyGradients {
         functors(score, mask, p.forward.dropout),
         kept_factor(static_cast<Compute>(p.forward.dropout.factor)),
         split(keys_split),
-        d_scores(p.d_bias) {}
+        d_scores(p.d_bias),
+        order(std::int64_t(shape.batches) * kv_heads(), key_tiles(), shape.grows),
+        tail(planes() * key_tiles(), 0, 1) {}
 
   KOKKOS_FUNCTION int kv_heads() const { return shape.heads / shape.heads_per_kv; }
   KOKKOS_FORCEINLINE_FUNCTION int tile_keys() const {
@@ -107,21 +117,38 @@ struct AttentionKeyGradients {
     return Packed ? shape.key_tiles(tile_keys()) : (shape.keys + tile_keys() - 1) / tile_keys();
   }
   KOKKOS_FUNCTION std::int64_t tiles() const {
-    std::int64_t const planes = std::int64_t(shape.batches) * kv_heads();
-    return in_place ? planes * split.parts * tiles_a_part() : planes * key_tiles();
+    if constexpr (in_place) return planes() * split.parts * tiles_a_part();
+    return tail.whole + tail.shared * tail.parts.by;
   }
-  /// The machine hands tiles out.
+  KOKKOS_FUNCTION std::int64_t planes() const { return std::int64_t(shape.batches) * kv_heads(); }
+  /// The machine hands tiles out. Those of a head share its queries and what arrives for them, and add to sums.
   std::int64_t teams(int) const { return tiles(); }
+  void order_for_a_team_each() {
+    std::int64_t const row =
+        (sizeof(QueryStage::q) + sizeof(OutputStage::d_o)) / BM + adds_queries * D * sizeof(Compute);
+    order.for_a_team_each(row * shape.queries * shape.heads_per_kv);
+  }
   KOKKOS_FUNCTION int tiles_a_part() const { return (key_tiles() + split.parts - 1) / split.parts; }
+  /// The last tiles are shared, with their sums there.
+  void share(BackwardTail const& the_last, Compute* sums) requires shares {
+    tail = the_last;
+    key_sums = sums;
+  }
   int tiles_a_team() const requires in_place { return tiles_a_part() > 0 ? tiles_a_part() : 1; }
 
   KOKKOS_FUNCTION Tile tile(int t) const {
     Tile tile{};
-    BackwardOrder order(t, shape.batches * kv_heads(), key_tiles(), shape.grows);
-    if constexpr (in_place) order = BackwardOrder::of_parts(t, split.parts, tiles_a_part(), tile.part);
-    int const batch = order.plane / kv_heads();
-    tile.head = order.plane - batch * kv_heads();
-    int const key = shape.find_by_keys(tile, batch, order.row, tile_keys());
+    int part = -1;
+    if constexpr (shares)
+      if (t >= tail.whole) t = take_part(t, part);
+    PlaneOrder::Place place;
+    if constexpr (in_place)
+      place = place_in_part(t, tile.part);
+    else
+      place = order(t);
+    int const batch = place.plane / kv_heads();
+    tile.head = place.plane - batch * kv_heads();
+    int const key = shape.find_by_keys(tile, batch, place.row, tile_keys());
     tile.key = key;
     tile.keys = shape.counted_keys(tile);
     if (key >= tile.keys) return tile;
@@ -132,14 +159,21 @@ struct AttentionKeyGradients {
     tile.first = begin / BM;
     tile.a_head = end > begin ? (end + BM - 1) / BM - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
+    if constexpr (shares)
+      if (part >= 0) {
+        tile.begin = tile.steps * part / tail.parts;
+        tile.steps = tile.steps * (part + 1) / tail.parts - tile.begin;
+      }
     return tile;
   }
   KOKKOS_FORCEINLINE_FUNCTION Plane key_plane(Tile const& t) const { return {shape.key_plane(t), t.head}; }
   /// Step j: which query head, and the first query.
   KOKKOS_FORCEINLINE_FUNCTION Plane query_plane(Tile const& t, int j) const {
+    if constexpr (shares) j += t.begin;
     return {shape.query_plane(t), t.head * shape.heads_per_kv + (shape.heads_per_kv > 1 ? j / t.a_head : 0)};
   }
   KOKKOS_FORCEINLINE_FUNCTION int query(Tile const& t, int j) const {
+    if constexpr (shares) j += t.begin;
     return (t.first + (shape.heads_per_kv > 1 ? j % t.a_head : j)) * BM;
   }
 
@@ -177,7 +211,7 @@ struct AttentionKeyGradients {
     if constexpr (of_keys) math.clear(work.dk);
     if constexpr (of_values) math.clear(work.dv);
     if (t.steps > 0) {
-      Step now{&ks.acquire(), Plane{t.batch, t.head * shape.heads_per_kv}, t.first * BM};
+      Step now{&ks.acquire(), Plane{t.batch, query_plane(t, 0).inner}, query(t, 0)};
       if constexpr (adds_queries && !in_place)
         clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
       int j = 0;
@@ -236,12 +270,33 @@ struct AttentionKeyGradients {
       math.store(work.dv, dv, plane, row, 0, end);
       math.store(work.dk, dk, plane, row, 0, end);
     } else {
+      if constexpr (shares) {
+        std::int64_t const shared = (t.batch * kv_heads() + t.head) * key_tiles() + t.key / BN - tail.whole;
+        if (shared >= 0) {
+          math.add_to(work.dv, key_sums + (tail.shared + shared) * (BN * D));
+          math.add_to(work.dk, key_sums + shared * (BN * D));
+          return;
+        }
+      }
       if constexpr (of_values) math.store(work.dv, dv, plane, row, 0);
       if constexpr (of_keys) math.store(work.dk, dk, plane, row, 0);
     }
   }
 
  private:
+  /// The shared tile that is t's, and which part of it.
+  KOKKOS_FORCEINLINE_FUNCTION int take_part(int t, int& part) const {
+    int const whole = static_cast<int>(tail.whole), tile = (t - whole) / tail.parts;
+    part = t - whole - tile * static_cast<int>(tail.parts);
+    return whole + tile;
+  }
+  /// Where `parts` teams share a plane, each with so many tiles one after the other: those of a team are spread over
+  /// the plane, so that teams have about as much to do. There may be one too many, behind the last.
+  KOKKOS_FUNCTION PlaneOrder::Place place_in_part(int t, int& part) const {
+    int const team = t / tiles_a_part(), plane = team / split.parts;
+    part = team - plane * split.parts;
+    return {plane, part + (t - team * tiles_a_part()) * split.parts};
+  }
   struct Work {
     Scores s, dp;  // products, then weights; what arrives for weights, then for scores
     FragmentIf<of_keys, Gradients> dk;

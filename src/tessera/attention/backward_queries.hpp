@@ -6,6 +6,7 @@
 #include <tessera/atoms.hpp>
 #include <tessera/attention/backward_scores.hpp>
 #include <tessera/attention/backward_shape.hpp>
+#include <tessera/attention/plane_order.hpp>
 
 namespace tessera::detail {
 
@@ -60,6 +61,7 @@ struct AttentionQueryGradients {
   BackwardShape<Compute> shape;
   Functors functors;
   Compute kept_factor;  // that dropout keeps weights with
+  PlaneOrder order;
 
   AttentionQueryGradients(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Score const& score = {},
                           Mask const& mask = {})
@@ -71,17 +73,23 @@ struct AttentionQueryGradients {
         rows(r),
         shape(p.forward),
         functors(score, mask, p.forward.dropout),
-        kept_factor(static_cast<Compute>(p.forward.dropout.factor)) {}
+        kept_factor(static_cast<Compute>(p.forward.dropout.factor)),
+        order(std::int64_t(shape.batches) * shape.heads, query_tiles(), shape.grows) {}
 
   KOKKOS_FUNCTION int query_tiles() const { return Packed ? shape.query_tiles(BM) : (shape.queries + BM - 1) / BM; }
   KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(shape.batches) * shape.heads * query_tiles(); }
   std::int64_t teams(int) const { return tiles(); }
+  /// Tiles of a head share its keys and values.
+  void order_for_a_team_each() {
+    std::int64_t const row = (sizeof(KeyStage) + sizeof(ValueStage)) / BN;
+    order.for_a_team_each(row * shape.keys / shape.heads_per_kv);
+  }
 
   KOKKOS_FUNCTION Tile tile(int t) const {
-    BackwardOrder const order(t, shape.batches * shape.heads, query_tiles(), shape.grows);
-    int const batch = order.plane / shape.heads, row = shape.grows ? query_tiles() - 1 - order.row : order.row;
+    PlaneOrder::Place const place = order(t);
+    int const batch = place.plane / shape.heads, row = shape.grows ? query_tiles() - 1 - place.row : place.row;
     Tile tile{};
-    tile.head = order.plane - batch * shape.heads;
+    tile.head = place.plane - batch * shape.heads;
     tile.query = shape.find_by_queries(tile, batch, row, BM);
     tile.keys = shape.counted_keys(tile);
     int const queries = shape.queries_of(tile);

@@ -119,50 +119,77 @@ struct PrepareBackward {
   }
 };
 
-/// dQ from its sums, which lie by tiles of 64 queries and D features in `Order`: a thread has eight features of the two
-/// rows whose sums lie side by side.
+/// Gradients from their sums, which lie by tiles of 64 rows and D features in `Order`: a thread has eight features of
+/// the two rows whose sums lie side by side.
 template <class Exec, class Order, int D, class Places>
 struct FinishBackward {
   static constexpr int threads = 256, packs = D / 8, teams_a_tile = 32 * packs / threads;
-  MatrixStack dq;
+  MatrixStack to;
   Places places;
   float const* sums;
-  std::int64_t planes, tiles;  // a plane has
+  std::int64_t tiles, before, count;  // a plane has; those that have no sums, and how many behind them have
   float scale;
   HeadFactors<float> const* factors;  // of each head, of a batch entry or sequence; none: scale
   bool packed;                        // eight neighbours of a row may be stored at once
 
-  std::int64_t teams() const { return planes * tiles * teams_a_tile; }
+  KOKKOS_FUNCTION std::int64_t teams() const { return count * teams_a_tile; }
   KOKKOS_FORCEINLINE_FUNCTION float factor(Plane plane, std::int64_t row) const {
-    return factors == nullptr ? scale : factors[places.entry(plane, row) * dq.inner + plane.inner].result;
+    return factors == nullptr ? scale : factors[places.entry(plane, row) * to.inner + plane.inner].result;
   }
-  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    std::int64_t const tile = team.league_rank() / teams_a_tile;
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const { finish(team, team.league_rank()); }
+  KOKKOS_FUNCTION void finish(TeamMember<Exec> const& team, int rank) const {
+    std::int64_t const own = rank / teams_a_tile, tile = before + own;
     std::int64_t batch = tile / tiles, first = (tile - batch * tiles) * 64;
-    std::int64_t const head = take_remainder(batch, dq.inner);
+    std::int64_t const head = take_remainder(batch, to.inner);
     Plane plane{batch, head};
     float const factor = this->factor(plane, first);
     places.find(plane, first);
-    int const part = team.league_rank() % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8,
-              pair = part / packs, row = pair / 8 * 16 + pair % 8;
-    if (first + row >= dq.rows || col >= dq.cols) return;
-    float const* const from = sums + tile * 64 * D + Order::at(row, col);
+    int const part = rank % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8, pair = part / packs,
+              row = pair / 8 * 16 + pair % 8;
+    if (first + row >= to.rows || col >= to.cols) return;
+    float const* const from = sums + own * 64 * D + Order::at(row, col);
     Pack<float, 4> x[4];
     unroll<4>([&](auto i) { x[i] = load_pack<4>(from + i * 4); });
-    visit_scalar<float>(dq.type, [&](auto tag) {
+    visit_scalar<float>(to.type, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      T* const to = static_cast<T*>(const_cast<void*>(dq.data));
-      for (int half = 0; half < 2 && first + row + half * 8 < dq.rows; ++half) {
-        T* const line = to + dq.offset(plane, first + row + half * 8, col);
+      T* const data = static_cast<T*>(const_cast<void*>(to.data));
+      for (int half = 0; half < 2 && first + row + half * 8 < to.rows; ++half) {
+        T* const line = data + to.offset(plane, first + row + half * 8, col);
         Pack<T, 8> y;
         unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * factor); });
         if (packed)
           store_pack<8>(line, y);
         else
-          for (int i = 0; i < 8 && col + i < dq.cols; ++i) line[i * dq.col_stride] = y[i];
+          for (int i = 0; i < 8 && col + i < to.cols; ++i) line[i * to.col_stride] = y[i];
       }
     });
   }
+};
+
+/// dQ, and dK and dV of the tiles that several teams shared, one behind the other.
+template <class Queries, class Keys>
+struct FinishShared {
+  static_assert(Queries::threads == Keys::threads);
+  static constexpr int threads = Queries::threads;
+  Queries dq;
+  Keys dk, dv;
+
+  std::int64_t teams() const { return dq.teams() + dk.teams() + dv.teams(); }
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {
+    int const of_queries = static_cast<int>(dq.teams()), of_keys = static_cast<int>(dk.teams()),
+              rank = team.league_rank();
+    if (rank < of_queries)
+      dq.finish(team, rank);
+    else
+      (rank < of_queries + of_keys ? dk : dv).finish(team, (rank - of_queries) % of_keys);
+  }
+};
+/// Sums of shared tiles before the first is added.
+struct ClearSums {
+  static constexpr int width = 4;
+  float* sums;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { store_pack<width>(sums + i * width, Pack<float, width>{}); }
 };
 
 /// A part of a row of T whose elements lie in whole packs: `Lanes` neighbours share it, two packs each.

@@ -11,6 +11,7 @@
 #include <tessera/attention/backward_rows.hpp>
 #include <tessera/attention/backward_sinks.hpp>
 #include <tessera/attention/backward_sums.hpp>
+#include <tessera/attention/backward_tail.hpp>
 #include <tessera/attention/backward_widened.hpp>
 #include <tessera/attention/plan.hpp>
 #include <tessera/compiled_spaces.hpp>
@@ -44,18 +45,33 @@ BackwardSplit backward_split(Exec const& exec, AttentionBackwardProblem const& p
   return {static_cast<int>(std::max<std::int64_t>(std::min(wanted, tiles), 1)), tile_keys};
 }
 
+/// The tiles of keys that are shared where the pipeline's kernel of all products runs, whose tiles have so many rows.
+template <class Exec>
+BackwardTail backward_tail(Exec const& exec, AttentionBackwardProblem const& p, int tile_queries, int tile_keys) {
+  AttentionProblem const& f = p.forward;
+  BackwardShape<float> const shape(f);
+  std::int64_t const tiles = p.key_planes() * shape.key_tiles(tile_keys);
+  if (p.packed() || f.scales.present() || p.d_bias.data != nullptr) return {tiles, 0, 1};
+  bool const differ = f.grows() || f.windowed() || f.key_lengths != nullptr;
+  std::int64_t const steps = std::int64_t(shape.query_tiles(tile_queries)) * f.heads_per_kv;
+  return {tiles, steps, Machine<Exec>::concurrency(exec), differ};
+}
+
 /// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
-/// query, where sinks have gradients parts of those, and HeadFactors where heads have scales.
+/// query, where sinks have gradients parts of those, HeadFactors where heads have scales, and sums of fp32 of dK and dV
+/// of tiles that teams share.
 struct BackwardWorkspace {
-  std::int64_t rows, planes, sum_cols, sink_parts, scaled_heads;
+  std::int64_t rows, planes, sum_cols, sink_parts, scaled_heads, key_sums;
   std::size_t element;
 
-  BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query)
+  BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query,
+                    std::int64_t sums_of_keys = 0)
       : rows(BackwardRowPlaces(p.forward).rows(p.forward.q.rows)),
         planes(p.query_planes()),
         sum_cols(sums_a_query),
         sink_parts(p.d_sinks != nullptr ? planes * rows / BackwardRowPlaces::tile_rows : 0),
         scaled_heads(p.forward.scales.present() ? p.sequences() * p.forward.q.inner : 0),
+        key_sums(sums_of_keys),
         element(element_bytes) {}
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(planes * rows) * element; }
@@ -65,7 +81,16 @@ struct BackwardWorkspace {
   std::size_t factor_offset() const {
     return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16;
   }
-  std::size_t bytes() const { return factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element; }
+  std::size_t key_sum_offset() const {
+    return (factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element + 15) / 16 * 16;
+  }
+  std::size_t bytes() const {
+    return key_sums > 0 ? key_sum_offset() + static_cast<std::size_t>(key_sums) * sizeof(float)
+                        : factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element;
+  }
+  float* key_sums_in(void* workspace) const {
+    return reinterpret_cast<float*>(static_cast<char*>(workspace) + key_sum_offset());
+  }
   float* sums_in(void* workspace) const {
     return sum_cols > 0 ? reinterpret_cast<float*>(static_cast<char*>(workspace) + 2 * row_bytes()) : nullptr;
   }
@@ -166,25 +191,50 @@ void prepare_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, 
   }
 }
 
-/// dQ from the sums in the workspace.
-template <class Exec, class Order, int D, bool Packed>
-void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w, void* workspace) {
-  MatrixStack const& m = p.dq;
+/// Eight neighbours of a row may be stored at once.
+inline bool stores_eight(MatrixStack const& m) {
   auto const fits = [](std::int64_t extent, std::int64_t stride) { return extent <= 1 || stride % 8 == 0; };
-  bool const packed = reinterpret_cast<std::uintptr_t>(m.data) % (8 * size_of(m.type)) == 0 && m.cols % 8 == 0 &&
-                      m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
-                      fits(m.outer, m.outer_stride);
+  return reinterpret_cast<std::uintptr_t>(m.data) % (8 * size_of(m.type)) == 0 && m.cols % 8 == 0 &&
+         m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
+         fits(m.outer, m.outer_stride);
+}
+/// dQ from the sums in the workspace, and dK and dV of the shared tiles of `Atoms::BN` keys.
+template <class Exec, class Atoms, bool Packed>
+void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
+                     BackwardTail const& tail, void* workspace) {
+  constexpr char const* label = "tessera::attention_backward";
+  constexpr int rows = 64, BN = Atoms::BN, D = Atoms::D;  // of a tile of sums
+  static_assert(Atoms::BM == rows);
   using Places = std::conditional_t<Packed, BackwardRowPlaces, SameRows>;
-  using Kernel = FinishBackward<KernelSpace<Exec>, Order, D, Places>;
-  Kernel const kernel{m,
-                      Places(p.forward),
-                      w.sums_in(workspace),
-                      w.planes,
-                      w.rows / 64,
-                      static_cast<float>(p.forward.scale),
-                      w.rows_in<float>(workspace, p.forward.q).factors,
-                      packed};
-  launch<Kernel::threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
+  using Space = KernelSpace<Exec>;
+  using Queries = FinishBackward<Space, typename Atoms::template SumOrder<rows, D>, D, Places>;
+  std::int64_t const tiles = w.rows / rows;
+  Queries const dq{p.dq,
+                   Places(p.forward),
+                   w.sums_in(workspace),
+                   tiles,
+                   0,
+                   w.planes * tiles,
+                   static_cast<float>(p.forward.scale),
+                   w.rows_in<float>(workspace, p.forward.q).factors,
+                   stores_eight(p.dq)};
+  if (tail.shared == 0) return launch<Queries::threads>(label, exec, dq.teams(), 0, dq);
+  using Keys = FinishBackward<Space, typename Atoms::template SumOrder<BN, D>, D, SameRows>;
+  constexpr int halves = BN / rows;
+  std::int64_t const of_plane = BackwardShape<float>(p.forward).key_tiles(BN) * halves;
+  auto const keys = [&](MatrixStack const& to, std::int64_t first) {
+    return Keys{to,
+                SameRows(p.forward),
+                w.key_sums_in(workspace) + first * BN * D,
+                of_plane,
+                tail.whole * halves,
+                tail.shared * halves,
+                1,
+                nullptr,
+                stores_eight(to)};
+  };
+  FinishShared<Queries, Keys> const all{dq, keys(p.dk, 0), keys(p.dv, tail.shared)};
+  launch<Queries::threads>(label, exec, all.teams(), 0, all);
 }
 
 /// dQ, dK and dV in one pass over the keys.
@@ -245,14 +295,21 @@ template <class Exec, class T, int D, bool Packed, BackwardVariant Variant, clas
 void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                        Mask const& mask) {
   using Atoms = BackwardBulkAtoms<Exec, T, BackwardBulk<D>, Variant>;
-  static_assert(Atoms::BM == 64);  // as many rows have the tiles of finish_backward()
-  BackwardWorkspace const w(p, sizeof(float), D);
+  using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
+  BackwardTail tail;
+  if constexpr (Kernel::shares) tail = backward_tail(exec, p, Atoms::BM, Atoms::BN);
+  BackwardWorkspace const w(p, sizeof(float), D, std::int64_t(2) * tail.shared * Atoms::BN * D);
   prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
   if constexpr (Variant == BackwardVariant::bias) clear_unseen_scores<Atoms, Exec, Mask>(exec, p);
-  using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
-  run_tiles<Atoms>("tessera::attention_backward", exec,
-                   Kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask));
-  finish_backward<Exec, typename Atoms::template SumOrder<Atoms::BM, D>, D, Packed>(exec, p, w, workspace);
+  Kernel kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask);
+  if constexpr (Kernel::shares)
+    if (tail.shared > 0) {
+      ClearSums const clear{w.key_sums_in(workspace)};
+      for_each_index("tessera::attention_backward sums", exec, w.key_sums / ClearSums::width, clear);
+      kernel.share(tail, clear.sums);
+    }
+  run_tiles<Atoms>("tessera::attention_backward", exec, kernel);
+  finish_backward<Exec, Atoms, Packed>(exec, p, w, tail, workspace);
 }
 
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.

@@ -167,31 +167,6 @@ struct BackwardSplit {
   int parts, tile_keys;
 };
 
-/// Tile t of planes with `rows` tiles each: the longest first, a few planes at a time so that what their tiles share
-/// stays in cache.
-struct BackwardOrder {
-  int plane, row;
-
-  KOKKOS_FUNCTION BackwardOrder(int t, int planes, int rows, bool grows) : plane(t / rows), row(t - plane * rows) {
-    if (!grows) return;
-    constexpr int together = 4;
-    int const group = t / (together * rows), in_group = t - group * together * rows;
-    int const rest = planes - group * together, grouped = rest < together ? rest : together;
-    row = in_group / grouped;
-    plane = group * together + in_group - row * grouped;
-  }
-  /// Where `parts` teams share a plane, each with so many tiles one after the other: those of a team are spread over
-  /// the plane, so that teams have about as much to do. There may be one too many, behind the last.
-  KOKKOS_FUNCTION static BackwardOrder of_parts(int t, int parts, int tiles_a_part, int& part) {
-    int const team = t / tiles_a_part, plane = team / parts;
-    part = team - plane * parts;
-    return {plane, part + (t - team * tiles_a_part) * parts};
-  }
-
- private:
-  KOKKOS_FUNCTION BackwardOrder(int p, int r) : plane(p), row(r) {}
-};
-
 }  // namespace tessera::detail
 
 #endif

@@ -28,6 +28,14 @@ struct TilePart {
 template <>
 struct TilePart<false> {};
 
+/// Step of a tile's queries that a part of it begins with.
+template <bool Needed>
+struct TileBegin {
+  int begin = 0;
+};
+template <>
+struct TileBegin<false> {};
+
 /// Numbers beside a tile of a stage, or none.
 template <class T, int N>
 struct StagedNumbers {

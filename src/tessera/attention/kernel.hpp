@@ -8,10 +8,12 @@
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/numerator.hpp>
 #include <tessera/attention/online_softmax.hpp>
+#include <tessera/attention/plane_order.hpp>
 #include <tessera/attention/problem.hpp>
 #include <tessera/attention/score_of_head.hpp>
 #include <tessera/attention/tiles.hpp>
 #include <tessera/attention/weights.hpp>
+#include <tessera/divisor.hpp>
 #include <tessera/gemm/problem.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
@@ -85,7 +87,9 @@ struct AttentionKernel {
   PageTable pages;
   int const* key_lengths;
   std::int64_t key_lengths_stride;
-  int batches, heads, heads_per_kv, queries, keys, splits, together;
+  int batches;
+  Divisor heads, heads_per_kv;
+  int queries, keys, splits, together;
   Compute scale;
   bool causal;
   struct NoBiases {
@@ -111,6 +115,7 @@ struct AttentionKernel {
   float const* sinks;
   std::int64_t sinks_stride;
   int head_rows;  // of heads together; else 0
+  PlaneOrder order;
 
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
@@ -122,7 +127,7 @@ struct AttentionKernel {
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
         batches(static_cast<int>(p.q.outer)),
-        heads(static_cast<int>(p.q.inner)),
+        heads(p.q.inner),
         heads_per_kv(p.heads_per_kv),
         queries(static_cast<int>(p.q.rows)),
         keys(static_cast<int>(p.keys())),
@@ -137,7 +142,8 @@ struct AttentionKernel {
         dropout(p.dropout),
         sinks(p.sinks),
         sinks_stride(p.sinks_stride),
-        head_rows(p.head_rows) {
+        head_rows(p.head_rows),
+        order(p.q.outer * p.q.inner, query_tiles(), ranged ? ranges.grows : causal) {
     static_assert(Multiplies<Atoms, BM, BN, D> && MultipliesRounded<Atoms, BM, D, BN>);
     static_assert(!ranged || StoresRows<Atoms, BM, D>);
     if constexpr (scaled) static_cast<HeadScales&>(scales) = p.scales;
@@ -164,20 +170,28 @@ struct AttentionKernel {
       if (ranges.packed.count > 0) return static_cast<int>(ranges.packed.queries.tiles(ranges.packed.count, BM));
     return (queries + BM - 1) / BM;
   }
-  KOKKOS_FUNCTION std::int64_t tiles() const { return std::int64_t(splits) * batches * heads * query_tiles(); }
+  KOKKOS_FUNCTION std::int64_t tiles() const { return splits * batches * heads.by * query_tiles(); }
 
   KOKKOS_FUNCTION Tile tile(int t) const { return AttentionTiles<AttentionKernel>{*this}.find(t); }
   /// What the mask leaves of step j.
   KOKKOS_FUNCTION mask::Tile left_of(Tile const& t, int j) const {
     return AttentionTiles<AttentionKernel>{*this}.left_of(t, j);
   }
-  /// Persistent teams, but a team a tile for long problems whose tiles differ: the machine hands those out better. So
-  /// where several fit a multiprocessor, of which one begins under another's steps, if a tile has many.
+  /// Persistent teams, but a team a tile for problems whose tiles differ and are long, or of few heads, whose longest
+  /// some teams would have more of than others (on an H200, 32 heads and 1024 keys of d 64 25 -> 17 us): the machine
+  /// hands those out better. So where several fit a multiprocessor, of which one begins under another's steps, if a
+  /// tile has many.
   std::int64_t teams(int concurrency) const {
-    bool const differ = masked || (ranged ? ranges.team_a_tile : causal && keys > 1024);
+    bool const few_heads = batches * heads.by < 0.6 * concurrency;
+    bool const differ = masked || (ranged ? ranges.team_a_tile : causal && (keys > 1024 || few_heads));
     constexpr bool few_steps = requires { requires Atoms::few_steps; };
     bool const team_a_tile = differ || (Atoms::teams_at_once > 1 && !few_steps);
     return team_a_tile || tiles() < concurrency ? tiles() : concurrency;
+  }
+
+  /// What the tiles of a head share are its keys and values.
+  void order_for_a_team_each() {
+    order.for_a_team_each(std::int64_t(sizeof(KStage) + sizeof(VStage)) / BN * keys / heads_per_kv.by);
   }
 
   KOKKOS_FORCEINLINE_FUNCTION int queries_of(Tile const& t) const {
@@ -382,13 +396,14 @@ struct AttentionKernel {
     bool const has_sinks = sinks != nullptr && t.split == 0;  // once, where parts of the keys are to be merged
     Compute factor = value_scale(t) * unit;
     if constexpr (drops) factor *= static_cast<Compute>(dropout.factor);
-    softmax.finish(math, acc, factor, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
+    bool const wants_lse = lse.data != nullptr;
+    softmax.finish(math, acc, factor, wants_lse, has_sinks, [&](int r) { return static_cast<Compute>(sink(t, r)); });
     Plane const plane{t.split * batches + outer(t), t.head};
     if constexpr (ranged)
       math.store(acc, o, plane, query_row(t), 0, t.query_row + t.queries);  // behind them another sequence's rows
     else
       math.store(acc, o, plane, t.query, 0);
-    if (lse.data != nullptr)
+    if (wants_lse)
       math.once_per_row(softmax.lse(), [&](Compute x, int r) {
         if (t.query + r < queries_of(t)) write(lse, lse.offset(plane, query_row(t) + r, 0), x);
       });

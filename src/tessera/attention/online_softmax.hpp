@@ -165,21 +165,22 @@ class OnlineSoftmax {
     return a_;
   }
 
-  /// Divides by the denominators, times `factor`; rows without a key become 0. Afterwards lse() holds ln Σ exp(score).
-  /// With sinks, exp(sink(row)) is one of the summands.
+  /// Divides by the denominators, times `factor`; rows without a key become 0. Afterwards lse() holds ln Σ exp(score),
+  /// if it is wanted. With sinks, exp(sink(row)) is one of the summands.
   template <class Accumulator, class Sink>
-  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc, Compute factor, bool has_sinks,
+  KOKKOS_FORCEINLINE_FUNCTION void finish(Math& math, Accumulator& acc, Compute factor, bool wants_lse, bool has_sinks,
                                           Sink const& sink) {
     Compute const scale = scale_;
     math.row_combine(l_);
     math.for_rows([scale](Compute& m, Compute& a) { m *= scale, a = 1; }, m_, a_);
     if (has_sinks) add_sinks(math, sink);
-    math.for_rows(
-        [factor](Compute& m, Compute& a, Compute& l) {
-          a = l == Compute(0) ? Compute(0) : a * (factor / l);
-          m = l == Compute(0) ? lowest : (m + (Kokkos::log2(l) - exponent)) * Compute(0.69314718055994530942);
-        },
-        m_, a_, l_);
+    math.for_rows([factor](Compute& a, Compute& l) { a = l == Compute(0) ? Compute(0) : a * (factor / l); }, a_, l_);
+    if (wants_lse)
+      math.for_rows(
+          [](Compute& m, Compute& l) {
+            m = l == Compute(0) ? lowest : (m + (Kokkos::log2(l) - exponent)) * Compute(0.69314718055994530942);
+          },
+          m_, l_);
     multiply(math, acc);
   }
   KOKKOS_FORCEINLINE_FUNCTION Values const& lse() const { return m_; }
