@@ -355,7 +355,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     visit_features(attention_features(p.forward),
                    [&](auto d) { sums = std::int64_t(d()) * backward_split<Exec, d()>(exec, p).parts; });
   std::int64_t key_sums = 0;
-  if constexpr (has_bulk_pipeline<Exec>)
+  if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (adds)
       visit_features(attention_features(p.forward), [&](auto d) {
         if constexpr (d() <= 128) {
