@@ -88,7 +88,9 @@ struct AttentionKernel {
   int const* key_lengths;
   std::int64_t key_lengths_stride;
   int batches;
-  Divisor heads, heads_per_kv;
+  /// What is divided by: where tiles are found in place, by the machine's division too.
+  using Count = std::conditional_t<scaled, int, Divisor>;
+  Count heads, heads_per_kv;
   int queries, keys, splits, together;
   Compute scale;
   bool causal;
@@ -115,7 +117,10 @@ struct AttentionKernel {
   float const* sinks;
   std::int64_t sinks_stride;
   int head_rows;  // of heads together; else 0
-  PlaneOrder order;
+  struct FoundInPlace {
+    FoundInPlace(std::int64_t, std::int64_t, bool) {}
+  };
+  std::conditional_t<scaled, FoundInPlace, PlaneOrder> order;
 
   AttentionKernel(AttentionProblem const& p, Score const& s, Functor const& m)
       : q(Atoms::template source<typename Atoms::template Left<BM, D>>(p.q)),
@@ -127,7 +132,7 @@ struct AttentionKernel {
         key_lengths(p.key_lengths),
         key_lengths_stride(p.key_lengths_stride),
         batches(static_cast<int>(p.q.outer)),
-        heads(p.q.inner),
+        heads(static_cast<int>(p.q.inner)),
         heads_per_kv(p.heads_per_kv),
         queries(static_cast<int>(p.q.rows)),
         keys(static_cast<int>(p.keys())),
@@ -170,7 +175,9 @@ struct AttentionKernel {
       if (ranges.packed.count > 0) return static_cast<int>(ranges.packed.queries.tiles(ranges.packed.count, BM));
     return (queries + BM - 1) / BM;
   }
-  KOKKOS_FUNCTION std::int64_t tiles() const { return splits * batches * heads.by * query_tiles(); }
+  KOKKOS_FUNCTION std::int64_t tiles() const {
+    return std::int64_t(splits) * batches * static_cast<int>(heads) * query_tiles();
+  }
 
   KOKKOS_FUNCTION Tile tile(int t) const { return AttentionTiles<AttentionKernel>{*this}.find(t); }
   /// What the mask leaves of step j.
@@ -182,7 +189,7 @@ struct AttentionKernel {
   /// hands those out better. So where several fit a multiprocessor, of which one begins under another's steps, if a
   /// tile has many.
   std::int64_t teams(int concurrency) const {
-    bool const few_heads = batches * heads.by < 0.6 * concurrency;
+    bool const few_heads = double(batches) * static_cast<int>(heads) < 0.6 * concurrency;
     bool const differ = masked || (ranged ? ranges.team_a_tile : causal && (keys > 1024 || few_heads));
     constexpr bool few_steps = requires { requires Atoms::few_steps; };
     bool const team_a_tile = differ || (Atoms::teams_at_once > 1 && !few_steps);
@@ -190,8 +197,8 @@ struct AttentionKernel {
   }
 
   /// What the tiles of a head share are its keys and values.
-  void order_for_a_team_each() {
-    order.for_a_team_each(std::int64_t(sizeof(KStage) + sizeof(VStage)) / BN * keys / heads_per_kv.by);
+  void order_for_a_team_each() requires(!scaled) {
+    order.for_a_team_each(std::int64_t(sizeof(KStage) + sizeof(VStage)) / BN * keys / static_cast<int>(heads_per_kv));
   }
 
   KOKKOS_FORCEINLINE_FUNCTION int queries_of(Tile const& t) const {

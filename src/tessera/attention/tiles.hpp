@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <tessera/attention/mask_table.hpp>
+#include <tessera/attention/plane_order.hpp>
 #include <tessera/attention/sequences.hpp>
 #include <tessera/mask.hpp>
 
@@ -44,15 +45,20 @@ struct AttentionTiles {
   Kernel const& kernel;
 
   KOKKOS_FORCEINLINE_FUNCTION Tile find(int t) const {
-    int split = 0;
-    if (kernel.splits > 1) {
-      int const in_split = kernel.batches * static_cast<int>(kernel.heads) * kernel.query_tiles();
-      split = t / in_split;
-      t -= split * in_split;
+    int const rows = kernel.query_tiles(), in_split = kernel.batches * static_cast<int>(kernel.heads) * rows;
+    int const split = kernel.splits > 1 ? t / in_split : 0;
+    t -= split * in_split;
+    int plane, row;
+    bool const grows = ranged ? kernel.ranges.grows : kernel.causal;
+    if constexpr (Kernel::scaled) {
+      plane = t / rows;
+      row = t - plane * rows;
+      if (grows) take_longest_first(t, rows, plane, row);
+    } else {
+      PlaneOrder::Place const place = kernel.order(t);
+      plane = place.plane;
+      row = grows ? rows - 1 - place.row : place.row;
     }
-    auto const [plane, from_longest] = kernel.order(t);
-    int const row =
-        (ranged ? kernel.ranges.grows : kernel.causal) ? kernel.query_tiles() - 1 - from_longest : from_longest;
     int const batch = plane / kernel.heads;
     Tile tile{{}, batch, plane - batch * static_cast<int>(kernel.heads), row * BM, kernel.keys, 0, 0, split};
     if constexpr (ranged) place(tile, row);
@@ -74,6 +80,17 @@ struct AttentionTiles {
       tile.steps = each + (split < more ? 1 : 0);
     }
     return tile;
+  }
+  /// The order of PlaneOrder without a longer end, found in place: what is kept ready to find it by would take
+  /// registers from kernels that have none left, and memory, at the end of their tiles.
+  KOKKOS_FORCEINLINE_FUNCTION void take_longest_first(int t, int rows, int& plane, int& row) const {
+    constexpr int together = PlaneOrder::together;
+    int const group = t / (together * rows), in_group = t - group * together * rows;
+    int const rest = kernel.batches * static_cast<int>(kernel.heads) - group * together,
+              grouped = rest < together ? rest : together;
+    int const down = in_group / grouped;
+    plane = group * together + in_group - down * grouped;
+    row = rows - 1 - down;
   }
   /// The tiles of keys in a range that the mask leaves something of, to queries before `end`.
   KOKKOS_FORCEINLINE_FUNCTION void visit(Tile& t, KeyRange range, int end) const {
