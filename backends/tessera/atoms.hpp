@@ -181,9 +181,8 @@ concept PlacesTilesAhead = Kernel::places_tiles_ahead;
 
 /// A kernel that has another order of its tiles where each has a team, which begins when a multiprocessor is free.
 template <class Kernel>
-Kernel ordered_for_a_team_each(Kernel kernel) {
+void order_for_a_team_each([[maybe_unused]] Kernel& kernel) {
   if constexpr (requires { kernel.order_for_a_team_each(); }) kernel.order_for_a_team_each();
-  return kernel;
 }
 
 /// The two halves of a kernel. Tiles are counted in 31 bits, which is what a league holds.

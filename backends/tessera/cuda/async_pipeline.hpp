@@ -158,7 +158,8 @@ struct AsyncPipeline<Kokkos::Cuda> {
   template <class Atoms, class Kernel, async::Way W>
   static void start(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using Functor = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs, W>;
-    Functor functor{ordered_for_a_team_each(kernel)};
+    Functor functor{kernel};
+    order_for_a_team_each(functor.kernel);
     std::size_t scratch = Functor::scratch_bytes;
     if constexpr (requires { kernel.apart(1); }) {
       using Machine = detail::Machine<Kokkos::Cuda>;

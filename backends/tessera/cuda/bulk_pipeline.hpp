@@ -408,12 +408,13 @@ struct BulkPipeline<Kokkos::Cuda> {
     int const together = bulk::slices(kernel) * bulk::cluster<Atoms>(kernel).teams();
     int const groups = groups_at_once<Atoms::team_threads, Atoms::teams_at_once, P>(exec, together, P::scratch_bytes);
     int teams = (groups > 0 ? groups : 1) * together;  // where none fits, the launch says so
+    P pipeline{kernel};
     if constexpr (!CountsTilesInPlace<Kernel>) {
       check_tiles(label, kernel.tiles());
       teams = static_cast<int>(kernel.teams(teams));
+      if (teams == kernel.tiles()) order_for_a_team_each(pipeline.kernel);
     }
     check_scratch(label, exec, P::scratch_bytes);
-    P const pipeline{teams == kernel.tiles() ? ordered_for_a_team_each(kernel) : kernel};
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, together,
                                                                                       P::scratch_bytes, pipeline);
   }
