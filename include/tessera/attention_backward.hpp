@@ -359,9 +359,8 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
     if (adds)
       visit_features(attention_features(p.forward), [&](auto d) {
         if constexpr (d() <= 128) {
-          using Atoms = BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>;
-          if constexpr (AttentionKeyGradients<Atoms, Score, Mask>::shares)
-            key_sums = std::int64_t(2) * backward_tail(exec, p, Atoms::BM, Atoms::BN).shared * Atoms::BN * Atoms::D;
+          using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>, Score, Mask>;
+          key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
         }
       });
   BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);

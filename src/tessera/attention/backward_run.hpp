@@ -45,15 +45,15 @@ BackwardSplit backward_split(Exec const& exec, AttentionBackwardProblem const& p
   return {static_cast<int>(std::max<std::int64_t>(std::min(wanted, tiles), 1)), tile_keys};
 }
 
-/// The tiles of keys that are shared where the pipeline's kernel of all products runs, whose tiles have so many rows.
-template <class Exec>
-BackwardTail backward_tail(Exec const& exec, AttentionBackwardProblem const& p, int tile_queries, int tile_keys) {
+/// The tiles of keys that a kernel's teams share.
+template <class Kernel, class Exec>
+BackwardTail backward_tail(Exec const& exec, AttentionBackwardProblem const& p) {
   AttentionProblem const& f = p.forward;
+  if (!Kernel::shares || p.packed() || f.scales.present() || p.d_bias.data != nullptr) return {};
   BackwardShape<float> const shape(f);
-  std::int64_t const tiles = p.key_planes() * shape.key_tiles(tile_keys);
-  if (p.packed() || f.scales.present() || p.d_bias.data != nullptr) return {tiles, 0, 1};
   bool const differ = f.grows() || f.windowed() || f.key_lengths != nullptr;
-  std::int64_t const steps = std::int64_t(shape.query_tiles(tile_queries)) * f.heads_per_kv;
+  std::int64_t const tiles = p.key_planes() * shape.key_tiles(Kernel::BN),
+                     steps = std::int64_t(shape.query_tiles(Kernel::BM)) * f.heads_per_kv;
   return {tiles, steps, Machine<Exec>::concurrency(exec), differ};
 }
 
@@ -81,13 +81,8 @@ struct BackwardWorkspace {
   std::size_t factor_offset() const {
     return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16;
   }
-  std::size_t key_sum_offset() const {
-    return (factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element + 15) / 16 * 16;
-  }
-  std::size_t bytes() const {
-    return key_sums > 0 ? key_sum_offset() + static_cast<std::size_t>(key_sums) * sizeof(float)
-                        : factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element;
-  }
+  std::size_t key_sum_offset() const { return factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element; }
+  std::size_t bytes() const { return key_sum_offset() + static_cast<std::size_t>(key_sums) * sizeof(float); }
   float* key_sums_in(void* workspace) const {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + key_sum_offset());
   }
@@ -296,9 +291,8 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
                        Mask const& mask) {
   using Atoms = BackwardBulkAtoms<Exec, T, BackwardBulk<D>, Variant>;
   using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
-  BackwardTail tail;
-  if constexpr (Kernel::shares) tail = backward_tail(exec, p, Atoms::BM, Atoms::BN);
-  BackwardWorkspace const w(p, sizeof(float), D, std::int64_t(2) * tail.shared * Atoms::BN * D);
+  BackwardTail const tail = backward_tail<Kernel>(exec, p);
+  BackwardWorkspace const w(p, sizeof(float), D, tail.sums_of(Atoms::BN * D));
   prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
   if constexpr (Variant == BackwardVariant::bias) clear_unseen_scores<Atoms, Exec, Mask>(exec, p);
   Kernel kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask);
