@@ -119,11 +119,11 @@ struct Atoms : Sizes {
 
   static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
   template <bool IsLeft, int Rows, int K, int Width>
-  using InputPanels =
-      std::conditional_t<PackedBefore,
-                         std::conditional_t<by_words, PackedWordPanels<IsLeft, Element, Rows, K>,
-                                            PackedPanels<IsLeft, Compute, Rows, K, Width>>,
-                         std::conditional_t<by_words, WordPanels<Element, Rows, K>, Panels<Compute, Rows, K, Width>>>;
+  using InputPanels = std::conditional_t<
+      PackedBefore,
+      std::conditional_t<by_words, PackedWordPanels<IsLeft, Element, Rows, K>,
+                         PackedPanels<IsLeft, Compute, Rows, K, Width>>,
+      std::conditional_t<by_words, WordPanelsOrMatrix<Element, Rows, K>, Panels<Compute, Rows, K, Width>>>;
   template <int M, int K>
   struct Left : InputPanels<true, M, K, MR> {};  // (M,K)
   template <int N, int K>
@@ -237,7 +237,7 @@ struct Atoms : Sizes {
       if constexpr (PackedBefore)
         find_tile(m, row, col, std::min(row_end, m.rows), to);
       else if constexpr (by_words)
-        pack_word_tile<M, K, Element>(words_kernel(), true, m, p, row, col, std::min(row_end, m.rows), to);
+        pack_word_tile<Element>(words_kernel(), true, m, p, row, col, std::min(row_end, m.rows), to);
       else
         pack_tile<M, K, MR, Compute>(m, p, row, col, std::min(row_end, m.rows), to);
     }
@@ -247,7 +247,7 @@ struct Atoms : Sizes {
       if constexpr (PackedBefore)
         find_tile(m, row, col, std::min(row_end, m.rows), to);
       else if constexpr (by_words)
-        pack_word_tile<N, K, Element>(words_kernel(), false, m, p, row, col, std::min(row_end, m.rows), to);
+        pack_word_tile<Element>(words_kernel(), false, m, p, row, col, std::min(row_end, m.rows), to);
       else
         pack_tile<N, K, NR, Compute>(m, p, row, col, std::min(row_end, m.rows), to);
     }
@@ -445,9 +445,12 @@ struct Atoms : Sizes {
       char* const to = static_cast<char*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0) * size;
       int const rows = static_cast<int>(std::min<std::int64_t>(acc.rows, row_end - row0)),
                 cols = static_cast<int>(std::min<std::int64_t>(acc.cols, m.cols - col0));
-      for (int j = 0; j * NR < cols; ++j)
-        store_panel(m.type, &acc.v[j][0][0], NR, rows, std::min(NR, cols - j * NR), to + j * NR * m.col_stride * size,
-                    m.row_stride, m.col_stride);
+      // A few rows of all panels before the next: of more, each line of C is in another page than the one before.
+      int const together = m.col_stride == 1 ? MR : M;
+      for (int i = 0; i < rows; i += together)
+        for (int j = 0; j * NR < cols; ++j)
+          store_panel(m.type, acc.v[j][i], NR, std::min(together, rows - i), std::min(NR, cols - j * NR),
+                      to + (i * m.row_stride + j * NR * m.col_stride) * size, m.row_stride, m.col_stride);
     }
 
    private:
@@ -575,7 +578,7 @@ struct Atoms : Sizes {
       int const lines = (std::min(a.k, b.k) + a_line - 1) / a_line;
       WordProduct<Compute> w{a.v + first, b.v, sizeof(a.v[0]), sizeof(b.v[0]), c, c_panel, a.rows - first * MR, b.rows,
                              lines,       add};
-      if constexpr (!PackedBefore)
+      if constexpr (requires { a.matrix; })
         if (a.matrix != nullptr) {
           w.a_row = a.row_bytes;
           w.a_panel = MR * a.row_bytes;
@@ -593,23 +596,24 @@ struct Atoms : Sizes {
       } else {
         static MicroKernel<Compute> const micro = micro_kernel<Compute>();
         static StridedKernel<Compute> const strided = strided_kernel<Compute>();
-        int const k = std::min(a.k, b.k);
+        int const k = std::min(a.k, b.k), rows = panels(a.rows, MR), cols = panels(b.rows, NR);
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
-        for (int j = 0; j * NR < b.rows; ++j)
-          for (int i = 0; i * MR < a.rows; ++i) {
-            if constexpr (PackedBefore) {
-              fetch(lines_of_panel(b, j + 1, i, panels(a.rows, MR)));
-            } else {
+        TileAhead<A, B> const ahead(a, b, rows, cols);
+        for (int j = 0; j < cols; ++j)
+          for (int i = 0; i < rows; ++i) {
+            if constexpr (!PackedBefore) {
               if (i == 0) fetch(lines_of_panel(b, j + 1, 0, 1));
               if (j == 0) fetch(lines_of_panel(a, i + 1, 0, 1));
             }
             StridedProduct<Compute> p = panel_product(a, b, i, j);
             p.c = &acc.v[j][i * MR][0];
             p.add = add;
-            if (strided == nullptr || (packed && p.rows == MR && p.cols == NR))
-              micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add);
-            else
+            if (strided == nullptr || (packed && p.rows == MR && p.cols == NR)) {
+              micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add, ahead(i, j));
+            } else {
+              if constexpr (PackedBefore) p.factor = lines_of_panel(b, j + 1, i, rows);
               strided(p);
+            }
           }
       }
     }

@@ -170,7 +170,9 @@ struct ColumnAtoms : Sizes {
                      EitherPanels<Compute, Rows, K, Width>& to) {
       pack_either(
           m.type, to,
-          [&](auto const& kernel, auto& words) { pack_word_tile(kernel, left, m, p, row, col, row_end, words); },
+          [&](auto const& kernel, auto& words) {
+            pack_word_tile<std::uint16_t>(kernel, left, m, p, row, col, row_end, words);
+          },
           [&](auto& numbers) { pack_tile(m, p, row, col, row_end, numbers, false); });
     }
     /// in_words(kernel, panels) where a micro-kernel multiplies elements of that type, else in_numbers(panels).
@@ -522,7 +524,7 @@ struct ColumnAtoms : Sizes {
           Compute* const c = acc.v[j][i * MR];
           bool const whole = a.rows - i * MR >= MR && lanes == NR;
           if (whole || strided == nullptr) {
-            micro(&a.v[i][0][0], b, c, k, add);
+            micro(&a.v[i][0][0], b, c, k, add, {});
           } else {
             int const rows_here = std::min(MR, a.rows - i * MR);
             StridedProduct<Compute> const p{&a.v[i][0][0], 1, MR, b, NR, c, NR, rows_here, lanes, k, add};

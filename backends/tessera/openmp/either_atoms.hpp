@@ -109,7 +109,8 @@ struct EitherAtoms : ColumnAtoms<Exec, Compute_, Sizes> {
                       EitherPanels<Compute, Rows, K, Width>& to) {
       to.by_words = from.by_words;
       if (to.by_words)
-        pack_word_tile(*Columns::words_for(from.matrix.type), left, from.matrix, p, row, col, row_end, to.words);
+        pack_word_tile<std::uint16_t>(*Columns::words_for(from.matrix.type), left, from.matrix, p, row, col, row_end,
+                                      to.words);
       else
         pack_tile(from.matrix, p, row, col, row_end, to.numbers, false);
     }

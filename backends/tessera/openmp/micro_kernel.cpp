@@ -25,16 +25,16 @@
 
 namespace tessera::detail::openmp {
 
-void multiply_panels_baseline(float const*, float const*, float*, int, bool);
-void multiply_panels_baseline(double const*, double const*, double*, int, bool);
-void multiply_panels_baseline(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
+void multiply_panels_baseline(float const*, float const*, float*, int, bool, PanelsAhead);
+void multiply_panels_baseline(double const*, double const*, double*, int, bool, PanelsAhead);
+void multiply_panels_baseline(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool, PanelsAhead);
 #if defined(TESSERA_X86_MICRO_KERNELS)
-void multiply_panels_avx2(float const*, float const*, float*, int, bool);
-void multiply_panels_avx2(double const*, double const*, double*, int, bool);
-void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
-void multiply_panels_avx512(float const*, float const*, float*, int, bool);
-void multiply_panels_avx512(double const*, double const*, double*, int, bool);
-void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool);
+void multiply_panels_avx2(float const*, float const*, float*, int, bool, PanelsAhead);
+void multiply_panels_avx2(double const*, double const*, double*, int, bool, PanelsAhead);
+void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool, PanelsAhead);
+void multiply_panels_avx512(float const*, float const*, float*, int, bool, PanelsAhead);
+void multiply_panels_avx512(double const*, double const*, double*, int, bool, PanelsAhead);
+void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool, PanelsAhead);
 void multiply_strided_avx2(StridedProduct<float> const&);
 void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);

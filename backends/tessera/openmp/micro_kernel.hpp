@@ -15,9 +15,19 @@ inline constexpr int panel_rows = 12;
 template <class T>
 inline constexpr int panel_cols = 128 / static_cast<int>(sizeof(T));
 
+/// What a micro-kernel fetches meanwhile: the left panel that comes next, the sums that lie behind those of c, and, a
+/// line of the cache each step of k as far as those go, of a right panel that comes next and of a left one for later,
+/// into the second-level cache. Nothing where there is no next left panel.
+struct PanelsAhead {
+  char const* next_left = nullptr;
+  char const* right = nullptr;
+  char const* left = nullptr;
+  int right_lines = 0, left_lines = 0;
+};
+
 /// c[panel_rows][panel_cols] (+)= a[k][panel_rows]^T b[k][panel_cols]; a, b and c 64-byte aligned or not.
 template <class T>
-using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add);
+using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add, PanelsAhead ahead);
 
 /// The best version this processor runs, or the one TESSERA_MAX_ISA caps it to.
 template <class T>

@@ -4,16 +4,17 @@
 
 namespace tessera::detail::openmp {
 
-void multiply_panels_baseline(float const* a, float const* b, float* c, int k, bool add) {
-  multiply_panels<float, 16, 4>(a, b, c, k, add);
+void multiply_panels_baseline(float const* a, float const* b, float* c, int k, bool add, PanelsAhead ahead) {
+  multiply_panels<float, 16, 4>(a, b, c, k, add, ahead);
 }
 
-void multiply_panels_baseline(double const* a, double const* b, double* c, int k, bool add) {
-  multiply_panels<double, 16, 4>(a, b, c, k, add);
+void multiply_panels_baseline(double const* a, double const* b, double* c, int k, bool add, PanelsAhead ahead) {
+  multiply_panels<double, 16, 4>(a, b, c, k, add, ahead);
 }
 
-void multiply_panels_baseline(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add) {
-  multiply_panels<std::int32_t, 16, 4>(a, b, c, k, add);
+void multiply_panels_baseline(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add,
+                              PanelsAhead ahead) {
+  multiply_panels<std::int32_t, 16, 4>(a, b, c, k, add, ahead);
 }
 
 }  // namespace tessera::detail::openmp

@@ -29,14 +29,18 @@ struct Panels {
   std::int64_t row_stride, k_stride;
 };
 
-/// The same of words, a line of all rows after the other.
+/// The same of words, a line of all rows after the other. Always packed.
 template <class Element, int Rows, int K>
 struct WordPanels {
-  static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element));
+  static constexpr int a_line = line_bytes / static_cast<int>(sizeof(Element)), most_rows = Rows, step = K;
   static_assert(K % a_line == 0);
   alignas(64) char v[panels(Rows, word_panel)][K / a_line][line_panel_bytes];
   int rows, k;
-  // Where the micro-kernel reads the matrix itself: row 0, and bytes from one to the next. nullptr: it does not.
+};
+/// For products that let the micro-kernel read a left factor from the matrix.
+template <class Element, int Rows, int K>
+struct WordPanelsOrMatrix : WordPanels<Element, Rows, K> {
+  // Where it does: row 0, and bytes from one to the next. nullptr: it does not, and panels are packed.
   char const* matrix;
   std::int64_t row_bytes;
 };
@@ -48,6 +52,7 @@ struct PackedPanels {
   static constexpr int most_rows = Rows, step = K, width = Width, k_held = K + 1;
   using Panel = Compute[k_held][Width];
   Panel const* v;
+  Panel const* next;  // those of the next step; nullptr: there is none
   int rows, k;
   // Never read in place.
   static constexpr Compute const* matrix = nullptr;
@@ -82,6 +87,8 @@ void find_tile(PackedMatrix const& m, std::int64_t row, std::int64_t col, std::i
   to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, Tile::step));
   to.v = reinterpret_cast<typename Tile::Panel const*>(m.data) + col / Tile::step * packed_panels<Tile>(m.rows) +
          row / Tile::width;
+  if constexpr (requires { to.next; })
+    to.next = col + Tile::step < m.cols ? to.v + packed_panels<Tile>(m.rows) : nullptr;
 }
 
 /// The lines of rows of a matrix.
@@ -110,6 +117,44 @@ LinesAhead lines_of_panel(PackedPanels<IsLeft, Compute, Rows, K, Width> const& a
   int const lines = a.k * Width * static_cast<int>(sizeof(Compute)) / 64, first = lines * part / parts;
   return {reinterpret_cast<char const*>(a.v + panel) + 64 * first, 0, 1, lines * (part + 1) / parts - first};
 }
+/// What micro-kernels fetch while a tile's panels are multiplied, each its share: the next right panel, which may be
+/// one of the next step, and that step's left ones where all are packed before.
+template <class Left, class Right>
+class TileAhead {
+ public:
+  TileAhead(Left const& a, Right const& b, int rows, int cols)
+      : a_(a), b_(b), rows_(rows), cols_(cols), right_share_(share(sizeof(b.v[0]), rows)) {
+    if constexpr (packed_before)
+      if (a.next != nullptr) left_share_ = share(rows * sizeof(a.v[0]), rows * cols);
+  }
+  /// While panel i is multiplied by panel j.
+  PanelsAhead operator()(int i, int j) const {
+    PanelsAhead ahead;
+    ahead.next_left = reinterpret_cast<char const*>(i + 1 < rows_ ? a_.v + i + 1 : a_.v);
+    char const* right = j + 1 < cols_ ? reinterpret_cast<char const*>(b_.v + j + 1) : nullptr;
+    if constexpr (packed_before) {
+      if (right == nullptr) right = reinterpret_cast<char const*>(b_.next);
+      ahead.left = reinterpret_cast<char const*>(a_.next) + std::int64_t(j * rows_ + i) * left_share_ * line;
+      ahead.left_lines = left_share_;
+    }
+    if (right != nullptr) {
+      ahead.right = right + std::int64_t(i) * right_share_ * line;
+      ahead.right_lines = right_share_;
+    }
+    return ahead;
+  }
+
+ private:
+  static constexpr bool packed_before = requires(Left const& a) { a.next; };
+  static constexpr int line = 64;
+  static int share(std::size_t bytes, int parts) {
+    return static_cast<int>((bytes / line + static_cast<std::size_t>(parts) - 1) / static_cast<std::size_t>(parts));
+  }
+
+  Left const& a_;
+  Right const& b_;
+  int rows_, cols_, right_share_, left_share_ = 0;
+};
 inline void fetch(LinesAhead const& ahead) {
   for (int r = 0; r < ahead.rows; ++r)
     for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
@@ -218,18 +263,21 @@ bool reads_words_in_place(Kernel const& kernel, MatrixStack const& m) {
   return kernel.reads_rows && m.type == word_scalar<Element> && m.col_stride == 1 && step >= line_bytes &&
          word_panel * step <= page * lines_at_a_place && begins_line(static_cast<char const*>(m.data));
 }
-template <int Rows, int K, class Element, class Kernel>
+/// The same of a tile. Of panels that may be the matrix those of a left factor are, where the micro-kernel reads it.
+template <class Element, class Panels, class Kernel>
 void pack_word_tile(Kernel const& kernel, bool left, MatrixStack const& m, Plane p, std::int64_t row, std::int64_t col,
-                    std::int64_t row_end, WordPanels<Element, Rows, K>& to) {
-  to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Rows));
-  to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
+                    std::int64_t row_end, Panels& to) {
+  to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Panels::most_rows));
+  to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, Panels::step));
   char const* const from =
       static_cast<char const*>(m.data) + m.offset(p, row, col) * static_cast<std::int64_t>(size_of(m.type));
-  bool const whole = to.rows % (word_panel / 2) == 0 && to.k % to.a_line == 0 && begins_line(from);
-  to.matrix = left && whole && reads_words_in_place<Element>(kernel, m) ? from : nullptr;
-  to.row_bytes = m.row_stride * std::int64_t(sizeof(Element));
-  if (to.matrix != nullptr) return;
-  pack_word_rows<K, Element>(kernel, left, m, from, to.rows, to.k, &to.v[0][0][0]);
+  if constexpr (requires { to.matrix; }) {
+    bool const whole = to.rows % (word_panel / 2) == 0 && to.k % to.a_line == 0 && begins_line(from);
+    to.matrix = left && whole && reads_words_in_place<Element>(kernel, m) ? from : nullptr;
+    to.row_bytes = m.row_stride * std::int64_t(sizeof(Element));
+    if (to.matrix != nullptr) return;
+  }
+  pack_word_rows<Panels::step, Element>(kernel, left, m, from, to.rows, to.k, &to.v[0][0][0]);
 }
 
 }  // namespace tessera::detail::openmp

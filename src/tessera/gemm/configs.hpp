@@ -50,12 +50,13 @@ struct GemmCoarsened<true, Compute> {
   static constexpr int BM = 684, BN = 4096 / static_cast<int>(sizeof(Compute)), BK = 256, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
-/// The same for many steps in tiles whose sums take no more than `most_sums` bytes of a second-level cache: both panels
-/// of a product, 28 KB of fp64, then stay in a first-level cache, also in the part of it that another thread leaves.
+/// The same for many steps in tiles whose sums take no more than `most_sums` bytes of a second-level cache, or whose
+/// packed rows would take more than `most_rows`: both panels of a product, 28 KB of fp64, then stay in a first-level
+/// cache, also in the part of it that another thread leaves.
 template <class Compute>
 struct GemmCoarsenedShort : GemmCoarsened<true, Compute> {
   static constexpr int BK = 128;
-  static constexpr std::int64_t most_sums = 512 << 10;
+  static constexpr std::int64_t most_sums = 512 << 10, most_rows = 1 << 20;
 };
 /// The same of factors of 8 or 16 bits that are multiplied as they are: panels of 256 KB, and longer steps of K, since
 /// the sums, which every step reads and writes, take as long as ever.
@@ -76,20 +77,22 @@ struct GemmSplitSumSizes {
   static constexpr int BM = 12, BN = 256 / static_cast<int>(sizeof(Compute)), BK = 1, depth = 1;
   static constexpr int thread_rows = 1, thread_cols = 1;
 };
-/// What the choice counts with, in clocks of a core with AVX-512, measured on a Xeon and a Zen 4: of a micro-kernel's
+/// What the choice counts with, in clocks of a core with AVX-512, measured on Xeons and a Zen 4: of a micro-kernel's
 /// step of k, of an element that is packed or stored, of a tile. Of an element that was packed before, once for all
 /// tiles: what it takes to bring it to a tile, and to pack it; and what such a product begins with, since cores wait
 /// for the slowest of them twice. Atoms that multiply narrow elements tell the first themselves.
 struct GemmPanelClocks {
-  double step = 13, packed = 0.5, streamed = 0.25, packed_before = 1.5;
-  static constexpr double stored = 1, tile = 2000, start = 3e6;
+  double step, packed, streamed, packed_before, start;
+  static constexpr double stored = 1, tile = 2000;
 
   template <class Atoms>
   static GemmPanelClocks of() {
-    if constexpr (requires { Atoms::step_clocks(); })
-      return {Atoms::step_clocks(), 0.2, 0.05, 0.5};
-    else
-      return {};
+    if constexpr (requires { Atoms::step_clocks(); }) {
+      return {Atoms::step_clocks(), 0.2, 0.05, 0.5, 3e6};
+    } else {  // by bytes: a core waits for memory
+      double const words = sizeof(typename Atoms::Compute) / 4.0;
+      return {13, words, 0.25 * words, 1.5 * words, 4e5};
+    }
   }
 };
 /// How factors that widen to Compute are multiplied where they are not widened.

@@ -84,8 +84,10 @@ GemmPanelChoice choose_packed_gemm_panels(GemmProblem const& p, int cores) {
 /// Whether tiles of more than one step go through K in short ones.
 template <class Short>
 bool takes_short_steps(GemmProblem const& p, GemmPlan const& plan, GemmTileExtent const& tile) {
-  std::int64_t const sums = std::int64_t(tile.rows) * tile.cols * std::int64_t(sizeof(typename Short::Compute));
-  return plan.concurrency > 1 && plan.splits == 1 && p.k() > plan.tile_k && sums <= Short::most_sums;
+  constexpr std::int64_t size = sizeof(typename Short::Compute);
+  bool const fits = tile.rows * tile.cols * size <= Short::most_sums,
+             crowded = tile.rows * plan.tile_k * size > Short::most_rows;
+  return plan.splits == 1 && p.k() > plan.tile_k && (crowded || (fits && plan.concurrency > 1));
 }
 
 /// The plan on the cores of a CPU: factors are packed for every tile or, where there is a workspace for it and many
