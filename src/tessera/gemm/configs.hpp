@@ -91,7 +91,7 @@ struct GemmPanelClocks {
       return {Atoms::step_clocks(), 0.2, 0.05, 0.5, 3e6};
     } else {  // by bytes: a core waits for memory
       double const words = sizeof(typename Atoms::Compute) / 4.0;
-      return {13, words, 0.25 * words, 1.5 * words, 4e5};
+      return {13, words, 0.25 * words, 1.5 * words, 8e5};
     }
   }
 };
