@@ -11,13 +11,25 @@
 
 namespace {
 
-/// sums[r] += left[r] * right, Rows x 2 vectors, of one k.
-template <class T, class Vector, int Rows>
+/// Leaves sums + a number times a vector to the compiler, which loads a number once for both vectors.
+struct AnyProduct {
+  static constexpr int rows_by_memory = 0;
+};
+
+/// sums[r] += left[r] * right, Rows x 2 vectors, of one k. Of the first rows Product::add() reads the number itself.
+template <class Product, class T, class Vector, int Rows>
 [[gnu::always_inline]] inline void add_products(T const* left, T const* right, Vector (&sums)[Rows][2]) {
   constexpr int lanes = static_cast<int>(sizeof(Vector) / sizeof(T));
   Vector const b0 = *reinterpret_cast<Vector const*>(right), b1 = *reinterpret_cast<Vector const*>(right + lanes);
 #pragma GCC unroll 12
   for (int r = 0; r < Rows; ++r) {
+    if constexpr (Product::rows_by_memory > 0) {
+      if (r < Product::rows_by_memory) {
+        sums[r][0] = Product::add(sums[r][0], left[r], b0);
+        sums[r][1] = Product::add(sums[r][1], left[r], b1);
+        continue;
+      }
+    }
     sums[r][0] += left[r] * b0;
     sums[r][1] += left[r] * b1;
   }
@@ -44,7 +56,7 @@ struct OtherLines {
 };
 
 /// Vectors of `Bytes`; `Rows` x 2 of them are accumulated at a time, which the instruction set's registers must hold.
-template <class T, int Bytes, int Rows>
+template <class T, int Bytes, int Rows, class Product = AnyProduct>
 void multiply_panels(T const* a, T const* b, T* c, int k, bool add, tessera::detail::openmp::PanelsAhead ahead) {
   using tessera::detail::openmp::panel_cols;
   using tessera::detail::openmp::panel_rows;
@@ -73,9 +85,9 @@ void multiply_panels(T const* a, T const* b, T* c, int k, bool add, tessera::det
         char const* next = ahead.next_left;
         OtherLines others{ahead, reinterpret_cast<char const*>(c + panel_rows * cols)};
         for (; steps >= 2; steps -= 2, left += 2 * panel_rows, right += 2 * cols) {
-          add_products(left, right, acc);
+          add_products<Product>(left, right, acc);
           if constexpr (fetches_next) __builtin_prefetch(next);
-          add_products(left + panel_rows, right + cols, acc);
+          add_products<Product>(left + panel_rows, right + cols, acc);
           if constexpr (fetches_next) {
             __builtin_prefetch(next + 64);
             if constexpr (next_bytes > 128) __builtin_prefetch(next + 128);
@@ -84,7 +96,7 @@ void multiply_panels(T const* a, T const* b, T* c, int k, bool add, tessera::det
           others();
         }
       }
-      for (; steps > 0; --steps, left += panel_rows, right += cols) add_products(left, right, acc);
+      for (; steps > 0; --steps, left += panel_rows, right += cols) add_products<Product>(left, right, acc);
 #pragma GCC unroll 12
       for (int r = 0; r < Rows; ++r) {
         T* const to = c + (i + r) * cols + j;
