@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -112,11 +113,22 @@ bool runs([[maybe_unused]] Isa isa) {
 #endif
 }
 
+/// A name that is none would cap nothing without a word: whoever sets it would measure the wrong kernels.
+void warn_of_unknown(char const* cap) {
+  if (cap == nullptr || *cap == '\0') return;
+  for (char const* const name : isa_names)
+    if (std::strcmp(cap, name) == 0) return;
+  std::fprintf(stderr, "tessera: TESSERA_MAX_ISA=%s caps nothing; it is none of", cap);
+  for (char const* const name : isa_names) std::fprintf(stderr, " %s", name);
+  std::fputc('\n', stderr);
+}
+
 Isa detect() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
   __builtin_cpu_init();
 #endif
   char const* const cap = std::getenv("TESSERA_MAX_ISA");
+  warn_of_unknown(cap);
   Isa best = Isa::baseline;
   for (int i = 0; i <= static_cast<int>(Isa::amx) && runs(static_cast<Isa>(i)); ++i) {
     best = static_cast<Isa>(i);
