@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include <tessera/openmp/column_loops.hpp>
 #include <tessera/openmp/random_words.hpp>
@@ -26,16 +27,10 @@
 
 namespace tessera::detail::openmp {
 
-void multiply_panels_baseline(float const*, float const*, float*, int, bool, PanelsAhead);
-void multiply_panels_baseline(double const*, double const*, double*, int, bool, PanelsAhead);
-void multiply_panels_baseline(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool, PanelsAhead);
+extern MicroKernelsOfTypes const micro_kernels_baseline;
 #if defined(TESSERA_X86_MICRO_KERNELS)
-void multiply_panels_avx2(float const*, float const*, float*, int, bool, PanelsAhead);
-void multiply_panels_avx2(double const*, double const*, double*, int, bool, PanelsAhead);
-void multiply_panels_avx2(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool, PanelsAhead);
-void multiply_panels_avx512(float const*, float const*, float*, int, bool, PanelsAhead);
-void multiply_panels_avx512(double const*, double const*, double*, int, bool, PanelsAhead);
-void multiply_panels_avx512(std::int32_t const*, std::int32_t const*, std::int32_t*, int, bool, PanelsAhead);
+extern MicroKernelsOfTypes const micro_kernels_avx2;
+extern MicroKernelsOfTypes const micro_kernels_avx512;
 void multiply_strided_avx2(StridedProduct<float> const&);
 void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
@@ -149,12 +144,11 @@ struct Version {
 };
 
 // The tables: a line a version, the better ones further down.
-template <class T>
-constexpr Version<MicroKernel<T>> versions[] = {
-    {Isa::baseline, multiply_panels_baseline},
+constexpr Version<MicroKernelsOfTypes const*> versions[] = {
+    {Isa::baseline, &micro_kernels_baseline},
 #if defined(TESSERA_X86_MICRO_KERNELS)
-    {Isa::avx2, multiply_panels_avx2},
-    {Isa::avx512, multiply_panels_avx512},
+    {Isa::avx2, &micro_kernels_avx2},
+    {Isa::avx512, &micro_kernels_avx512},
 #endif
 };
 template <class T>
@@ -235,7 +229,13 @@ Version<Kernel> const& best_of(Version<Kernel> const (&table)[N]) {
 
 template <class T>
 MicroKernel<T> micro_kernel() {
-  return best_of(versions<T>).kernel;
+  MicroKernelsOfTypes const& of_types = *best_of(versions).kernel;
+  if constexpr (std::is_same_v<T, float>)
+    return of_types.fp32;
+  else if constexpr (std::is_same_v<T, double>)
+    return of_types.fp64;
+  else
+    return of_types.int32;
 }
 template <class T>
 StridedKernel<T> strided_kernel() {
@@ -285,7 +285,7 @@ char const* instruction_set() {
   if constexpr (requires { T::pack_left; })
     return isa_names[static_cast<int>(best_of(word_versions<T>).needs)];
   else
-    return isa_names[static_cast<int>(best_of(versions<T>).needs)];
+    return isa_names[static_cast<int>(best_of(versions).needs)];
 }
 
 #define TESSERA_MICRO_KERNEL(T)                       \

@@ -28,6 +28,11 @@ struct PanelsAhead {
 /// c[panel_rows][panel_cols] (+)= a[k][panel_rows]^T b[k][panel_cols]; a, b and c 64-byte aligned or not.
 template <class T>
 using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add, PanelsAhead ahead);
+struct MicroKernelsOfTypes {
+  MicroKernel<float> fp32;
+  MicroKernel<double> fp64;
+  MicroKernel<std::int32_t> int32;
+};
 
 /// The best version this processor runs, or the one TESSERA_MAX_ISA caps it to.
 template <class T>

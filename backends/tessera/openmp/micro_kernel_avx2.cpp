@@ -4,17 +4,7 @@
 
 namespace tessera::detail::openmp {
 
-void multiply_panels_avx2(float const* a, float const* b, float* c, int k, bool add, PanelsAhead ahead) {
-  multiply_panels<float, 32, 6>(a, b, c, k, add, ahead);
-}
-
-void multiply_panels_avx2(double const* a, double const* b, double* c, int k, bool add, PanelsAhead ahead) {
-  multiply_panels<double, 32, 6>(a, b, c, k, add, ahead);
-}
-
-void multiply_panels_avx2(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add,
-                          PanelsAhead ahead) {
-  multiply_panels<std::int32_t, 32, 6>(a, b, c, k, add, ahead);
-}
+extern MicroKernelsOfTypes const micro_kernels_avx2;
+MicroKernelsOfTypes const micro_kernels_avx2 = kernels_of_panels<32, 6>;
 
 }  // namespace tessera::detail::openmp

@@ -26,17 +26,9 @@ struct NumbersInMemory {
 
 namespace tessera::detail::openmp {
 
-void multiply_panels_avx512(float const* a, float const* b, float* c, int k, bool add, PanelsAhead ahead) {
-  multiply_panels<float, 64, 12, NumbersInMemory<6>>(a, b, c, k, add, ahead);
-}
-
-void multiply_panels_avx512(double const* a, double const* b, double* c, int k, bool add, PanelsAhead ahead) {
-  multiply_panels<double, 64, 12, NumbersInMemory<3>>(a, b, c, k, add, ahead);
-}
-
-void multiply_panels_avx512(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add,
-                            PanelsAhead ahead) {
-  multiply_panels<std::int32_t, 64, 12>(a, b, c, k, add, ahead);
-}
+extern MicroKernelsOfTypes const micro_kernels_avx512;
+MicroKernelsOfTypes const micro_kernels_avx512{multiply_panels<float, 64, 12, NumbersInMemory<6>>,
+                                               multiply_panels<double, 64, 12, NumbersInMemory<3>>,
+                                               multiply_panels<std::int32_t, 64, 12>};
 
 }  // namespace tessera::detail::openmp

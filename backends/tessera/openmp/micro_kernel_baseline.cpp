@@ -4,17 +4,7 @@
 
 namespace tessera::detail::openmp {
 
-void multiply_panels_baseline(float const* a, float const* b, float* c, int k, bool add, PanelsAhead ahead) {
-  multiply_panels<float, 16, 4>(a, b, c, k, add, ahead);
-}
-
-void multiply_panels_baseline(double const* a, double const* b, double* c, int k, bool add, PanelsAhead ahead) {
-  multiply_panels<double, 16, 4>(a, b, c, k, add, ahead);
-}
-
-void multiply_panels_baseline(std::int32_t const* a, std::int32_t const* b, std::int32_t* c, int k, bool add,
-                              PanelsAhead ahead) {
-  multiply_panels<std::int32_t, 16, 4>(a, b, c, k, add, ahead);
-}
+extern MicroKernelsOfTypes const micro_kernels_baseline;
+MicroKernelsOfTypes const micro_kernels_baseline = kernels_of_panels<16, 4>;
 
 }  // namespace tessera::detail::openmp

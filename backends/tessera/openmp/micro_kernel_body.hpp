@@ -14,6 +14,10 @@ namespace {
 /// Leaves sums + a number times a vector to the compiler, which loads a number once for both vectors.
 struct AnyProduct {
   static constexpr int rows_by_memory = 0;
+  template <class Vector, class T>
+  [[gnu::always_inline]] static inline Vector add(Vector sums, T left, Vector right) {
+    return sums + left * right;
+  }
 };
 
 /// sums[r] += left[r] * right, Rows x 2 vectors, of one k. Of the first rows Product::add() reads the number itself.
@@ -22,17 +26,14 @@ template <class Product, class T, class Vector, int Rows>
   constexpr int lanes = static_cast<int>(sizeof(Vector) / sizeof(T));
   Vector const b0 = *reinterpret_cast<Vector const*>(right), b1 = *reinterpret_cast<Vector const*>(right + lanes);
 #pragma GCC unroll 12
-  for (int r = 0; r < Rows; ++r) {
-    if constexpr (Product::rows_by_memory > 0) {
-      if (r < Product::rows_by_memory) {
-        sums[r][0] = Product::add(sums[r][0], left[r], b0);
-        sums[r][1] = Product::add(sums[r][1], left[r], b1);
-        continue;
-      }
+  for (int r = 0; r < Rows; ++r)
+    if (r < Product::rows_by_memory) {
+      sums[r][0] = Product::add(sums[r][0], left[r], b0);
+      sums[r][1] = Product::add(sums[r][1], left[r], b1);
+    } else {
+      sums[r][0] += left[r] * b0;
+      sums[r][1] += left[r] * b1;
     }
-    sums[r][0] += left[r] * b0;
-    sums[r][1] += left[r] * b1;
-  }
 }
 
 /// What is fetched besides the left panel that comes next, a line at a time: first what is for later, last the sums.
@@ -105,6 +106,11 @@ void multiply_panels(T const* a, T const* b, T* c, int k, bool add, tessera::det
       }
     }
 }
+
+template <int Bytes, int Rows>
+inline constexpr tessera::detail::openmp::MicroKernelsOfTypes kernels_of_panels{
+    multiply_panels<float, Bytes, Rows>, multiply_panels<double, Bytes, Rows>,
+    multiply_panels<std::int32_t, Bytes, Rows>};
 
 }  // namespace
 
