@@ -45,7 +45,7 @@ void check_ways(int m, int n, int k, int layout, double beta) {
     detail::GemmProblem p = detail::gemm_problem(alpha, a, b, beta, c, options);
     GemmPlan plan = detail::plan_gemm<Exec, Compute, epilogue::Identity>(Exec{}, p, options);
     REQUIRE(plan.algorithm == Algorithm::coarsened);
-    plan.tile_m = 96, plan.tile_n = 64;  // whole panels of every kind
+    plan.tile_m = plan.tile_n = 96;  // whole panels of every kind
     change(plan);
     GuardedWorkspace<Exec> const workspace(packing_bytes<Exec, Compute>(p, plan.narrow_factors));
     p.workspace = workspace.data();

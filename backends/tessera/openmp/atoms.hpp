@@ -97,7 +97,12 @@ struct Atoms : Sizes {
   using Factor = Element;
   using Space = Exec;
   static constexpr bool by_words = !std::is_same_v<Element, Compute>;
-  static constexpr int MR = by_words ? word_panel : panel_rows, NR = by_words ? word_panel : panel_cols<Compute>;
+  static constexpr int MR = by_words       ? word_panel
+                            : PackedBefore ? packed_rows
+                                           : panel_rows,
+                       NR = by_words       ? word_panel
+                            : PackedBefore ? packed_cols<Compute>
+                                           : panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true;
@@ -144,6 +149,7 @@ struct Atoms : Sizes {
   static char const* instructions() {
     return instruction_set<std::conditional_t<by_words, WordKernelOf<Element>, Compute>>();
   }
+  static constexpr double panel_clocks = PackedBefore ? 12.3 : 13;
   static double step_clocks() requires by_words { return words_kernel().step_clocks; }
   /// Whether tiles of a left factor are not packed, but for those at its ends.
   static bool reads_in_place(MatrixStack const& m) requires(by_words && !PackedBefore) {
@@ -594,7 +600,7 @@ struct Atoms : Sizes {
         constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
         words_kernel().multiply(word_product(a, b, 0, &acc.v[0][0][0], sums_a_panel, add));
       } else {
-        static MicroKernel<Compute> const micro = micro_kernel<Compute>();
+        static MicroKernel<Compute> const micro = micro_kernel<Compute>(PackedBefore);
         static StridedKernel<Compute> const strided = strided_kernel<Compute>();
         int const k = std::min(a.k, b.k), rows = panels(a.rows, MR), cols = panels(b.rows, NR);
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
@@ -608,7 +614,8 @@ struct Atoms : Sizes {
             StridedProduct<Compute> p = panel_product(a, b, i, j);
             p.c = &acc.v[j][i * MR][0];
             p.add = add;
-            if (strided == nullptr || (packed && p.rows == MR && p.cols == NR)) {
+            bool const whole = PackedBefore ? p.cols > panel_cols<Compute> : p.rows == MR && p.cols == NR;
+            if (strided == nullptr || (packed && whole)) {
               micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add, ahead(i, j));
             } else {
               if constexpr (PackedBefore) p.factor = lines_of_panel(b, j + 1, i, rows);

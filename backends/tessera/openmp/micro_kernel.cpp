@@ -27,10 +27,10 @@
 
 namespace tessera::detail::openmp {
 
-extern MicroKernelsOfTypes const micro_kernels_baseline;
+extern MicroKernels const micro_kernels_baseline;
 #if defined(TESSERA_X86_MICRO_KERNELS)
-extern MicroKernelsOfTypes const micro_kernels_avx2;
-extern MicroKernelsOfTypes const micro_kernels_avx512;
+extern MicroKernels const micro_kernels_avx2;
+extern MicroKernels const micro_kernels_avx512;
 void multiply_strided_avx2(StridedProduct<float> const&);
 void multiply_strided_avx2(StridedProduct<double> const&);
 void multiply_strided_avx512(StridedProduct<float> const&);
@@ -144,7 +144,7 @@ struct Version {
 };
 
 // The tables: a line a version, the better ones further down.
-constexpr Version<MicroKernelsOfTypes const*> versions[] = {
+constexpr Version<MicroKernels const*> versions[] = {
     {Isa::baseline, &micro_kernels_baseline},
 #if defined(TESSERA_X86_MICRO_KERNELS)
     {Isa::avx2, &micro_kernels_avx2},
@@ -228,8 +228,9 @@ Version<Kernel> const& best_of(Version<Kernel> const (&table)[N]) {
 }  // namespace
 
 template <class T>
-MicroKernel<T> micro_kernel() {
-  MicroKernelsOfTypes const& of_types = *best_of(versions).kernel;
+MicroKernel<T> micro_kernel(bool packed_before) {
+  MicroKernels const& best = *best_of(versions).kernel;
+  MicroKernelsOfTypes const& of_types = packed_before ? best.packed : best.panels;
   if constexpr (std::is_same_v<T, float>)
     return of_types.fp32;
   else if constexpr (std::is_same_v<T, double>)
@@ -289,7 +290,7 @@ char const* instruction_set() {
 }
 
 #define TESSERA_MICRO_KERNEL(T)                       \
-  template MicroKernel<T> micro_kernel<T>();          \
+  template MicroKernel<T> micro_kernel<T>(bool);      \
   template StridedKernel<T> strided_kernel<T>();      \
   template PanelPacking<T> const* panel_packing<T>(); \
   template char const* instruction_set<T>();

@@ -4,7 +4,7 @@
 
 namespace tessera::detail::openmp {
 
-extern MicroKernelsOfTypes const micro_kernels_avx2;
-MicroKernelsOfTypes const micro_kernels_avx2 = kernels_of_panels<32, 6>;
+extern MicroKernels const micro_kernels_avx2;
+MicroKernels const micro_kernels_avx2 = kernels_of_panels<32, 6, 4>;
 
 }  // namespace tessera::detail::openmp

@@ -4,9 +4,9 @@
 
 namespace {
 
-/// Of some rows both instructions read the number, of the others a load serves two. Reading all of them takes 26 loads
-/// for 24 products, which is a clock too many, none 38 instructions in place of 26, which counts where another thread
-/// shares the core.
+/// Of some rows all instructions read the number, of the others a load serves them. Reading all of 12 rows takes 26
+/// loads for 24 products, which is a clock too many, none 38 instructions in place of 26, which counts where another
+/// thread shares the core.
 template <int Rows>
 struct NumbersInMemory {
   static constexpr int rows_by_memory = Rows;
@@ -26,9 +26,10 @@ struct NumbersInMemory {
 
 namespace tessera::detail::openmp {
 
-extern MicroKernelsOfTypes const micro_kernels_avx512;
-MicroKernelsOfTypes const micro_kernels_avx512{multiply_panels<float, 64, 12, NumbersInMemory<6>>,
-                                               multiply_panels<double, 64, 12, NumbersInMemory<3>>,
-                                               multiply_panels<std::int32_t, 64, 12>};
+extern MicroKernels const micro_kernels_avx512;
+MicroKernels const micro_kernels_avx512{{multiply_panels<float, WalkOfPanels<float, 64, 12>, NumbersInMemory<6>>,
+                                         multiply_panels<double, WalkOfPanels<double, 64, 12>, NumbersInMemory<3>>,
+                                         multiply_panels<std::int32_t, WalkOfPanels<std::int32_t, 64, 12>>},
+                                        kernels_of_types<WalkOfPacked, 64, 8>};
 
 }  // namespace tessera::detail::openmp

@@ -4,7 +4,7 @@
 
 namespace tessera::detail::openmp {
 
-extern MicroKernelsOfTypes const micro_kernels_baseline;
-MicroKernelsOfTypes const micro_kernels_baseline = kernels_of_panels<16, 4>;
+extern MicroKernels const micro_kernels_baseline;
+MicroKernels const micro_kernels_baseline = kernels_of_panels<16, 4, 4>;
 
 }  // namespace tessera::detail::openmp

@@ -20,20 +20,37 @@ struct AnyProduct {
   }
 };
 
-/// sums[r] += left[r] * right, Rows x 2 vectors, of one k. Of the first rows Product::add() reads the number itself.
-template <class Product, class T, class Vector, int Rows>
-[[gnu::always_inline]] inline void add_products(T const* left, T const* right, Vector (&sums)[Rows][2]) {
-  constexpr int lanes = static_cast<int>(sizeof(Vector) / sizeof(T));
-  Vector const b0 = *reinterpret_cast<Vector const*>(right), b1 = *reinterpret_cast<Vector const*>(right + lanes);
+/// A panel of rows x cols, of which `Rows` x `Vectors` vectors of `Bytes` are accumulated at a time: the instruction
+/// set's registers must hold them.
+template <class T, int Bytes, int Rows, int Vectors, int PanelRows, int PanelCols>
+struct Walk {
+  typedef T Vector __attribute__((vector_size(Bytes), aligned(sizeof(T)), may_alias));
+  static constexpr int lanes = Bytes / static_cast<int>(sizeof(T)), rows = Rows, cols = Vectors * lanes,
+                       vectors = Vectors, panel_rows = PanelRows, panel_cols = PanelCols;
+  static_assert(panel_rows % rows == 0 && panel_cols % cols == 0);
+};
+template <class T, int Bytes, int Rows>
+using WalkOfPanels =
+    Walk<T, Bytes, Rows, 2, tessera::detail::openmp::panel_rows, tessera::detail::openmp::panel_cols<T>>;
+template <class T, int Bytes, int Rows>
+using WalkOfPacked =
+    Walk<T, Bytes, Rows, 3, tessera::detail::openmp::packed_rows, tessera::detail::openmp::packed_cols<T>>;
+
+/// sums[r] += left[r] * right of one k. Of the first rows Product::add() reads the number itself.
+template <class Walk, class Product, class T, class Vector>
+[[gnu::always_inline]] inline void add_products(T const* left, T const* right,
+                                                Vector (&sums)[Walk::rows][Walk::vectors]) {
+  Vector b[Walk::vectors];
+#pragma GCC unroll 3
+  for (int v = 0; v < Walk::vectors; ++v) b[v] = *reinterpret_cast<Vector const*>(right + v * Walk::lanes);
 #pragma GCC unroll 12
-  for (int r = 0; r < Rows; ++r)
-    if (r < Product::rows_by_memory) {
-      sums[r][0] = Product::add(sums[r][0], left[r], b0);
-      sums[r][1] = Product::add(sums[r][1], left[r], b1);
-    } else {
-      sums[r][0] += left[r] * b0;
-      sums[r][1] += left[r] * b1;
-    }
+  for (int r = 0; r < Walk::rows; ++r)
+#pragma GCC unroll 3
+    for (int v = 0; v < Walk::vectors; ++v)
+      if (r < Product::rows_by_memory)
+        sums[r][v] = Product::add(sums[r][v], left[r], b[v]);
+      else
+        sums[r][v] += left[r] * b[v];
 }
 
 /// What is fetched besides the left panel that comes next, a line at a time: first what is for later, last the sums.
@@ -56,61 +73,60 @@ struct OtherLines {
   }
 };
 
-/// Vectors of `Bytes`; `Rows` x 2 of them are accumulated at a time, which the instruction set's registers must hold.
-template <class T, int Bytes, int Rows, class Product = AnyProduct>
+/// A panel of rows times one of columns.
+template <class T, class Walk, class Product = AnyProduct>
 void multiply_panels(T const* a, T const* b, T* c, int k, bool add, tessera::detail::openmp::PanelsAhead ahead) {
-  using tessera::detail::openmp::panel_cols;
-  using tessera::detail::openmp::panel_rows;
-  typedef T Vector __attribute__((vector_size(Bytes), aligned(sizeof(T)), may_alias));
-  constexpr int lanes = Bytes / static_cast<int>(sizeof(T));
-  constexpr int cols = panel_cols<T>;
-  static_assert(panel_rows % Rows == 0 && cols % (2 * lanes) == 0);
+  using Vector = typename Walk::Vector;
+  constexpr int rows = Walk::panel_rows, cols = Walk::panel_cols;
   // Of two steps. A panel of fp32, which is half as long, the processor brings itself, and to ask for it too costs 5 %
   // where steps are as short as those of AVX-512.
-  constexpr int next_bytes = 2 * panel_rows * static_cast<int>(sizeof(T));
-  constexpr bool fetches_next = Bytes < 64 || sizeof(T) > 4;
-  for (int j = 0; j < cols; j += 2 * lanes)
-    for (int i = 0; i < panel_rows; i += Rows) {
-      Vector acc[Rows][2];
+  constexpr int next_bytes = 2 * rows * static_cast<int>(sizeof(T));
+  constexpr bool fetches_next = sizeof(Vector) < 64 || sizeof(T) > 4;
+  for (int j = 0; j < cols; j += Walk::cols)
+    for (int i = 0; i < rows; i += Walk::rows) {
+      Vector sums[Walk::rows][Walk::vectors];
+      T* const at = c + i * cols + j;
 #pragma GCC unroll 12
-      for (int r = 0; r < Rows; ++r) {
-        T* const from = c + (i + r) * cols + j;
-        acc[r][0] = add ? *reinterpret_cast<Vector*>(from) : Vector{};
-        acc[r][1] = add ? *reinterpret_cast<Vector*>(from + lanes) : Vector{};
-      }
+      for (int r = 0; r < Walk::rows; ++r)
+#pragma GCC unroll 3
+        for (int v = 0; v < Walk::vectors; ++v)
+          sums[r][v] = add ? *reinterpret_cast<Vector*>(at + r * cols + v * Walk::lanes) : Vector{};
       T const* left = a + i;
       T const* right = b + j;
       int steps = k;
       // On the last of several walks over the panels.
-      if (ahead.next_left != nullptr && j + 2 * lanes == cols && i + Rows == panel_rows) {
+      if (ahead.next_left != nullptr && j + Walk::cols == cols && i + Walk::rows == rows) {
         char const* next = ahead.next_left;
-        OtherLines others{ahead, reinterpret_cast<char const*>(c + panel_rows * cols)};
-        for (; steps >= 2; steps -= 2, left += 2 * panel_rows, right += 2 * cols) {
-          add_products<Product>(left, right, acc);
+        OtherLines others{ahead, reinterpret_cast<char const*>(c + rows * cols)};
+        for (; steps >= 2; steps -= 2, left += 2 * rows, right += 2 * cols) {
+          add_products<Walk, Product>(left, right, sums);
           if constexpr (fetches_next) __builtin_prefetch(next);
-          add_products<Product>(left + panel_rows, right + cols, acc);
+          add_products<Walk, Product>(left + rows, right + cols, sums);
           if constexpr (fetches_next) {
-            __builtin_prefetch(next + 64);
+            if constexpr (next_bytes > 64) __builtin_prefetch(next + 64);
             if constexpr (next_bytes > 128) __builtin_prefetch(next + 128);
             next += next_bytes;
           }
           others();
         }
       }
-      for (; steps > 0; --steps, left += panel_rows, right += cols) add_products<Product>(left, right, acc);
+      for (; steps > 0; --steps, left += rows, right += cols) add_products<Walk, Product>(left, right, sums);
 #pragma GCC unroll 12
-      for (int r = 0; r < Rows; ++r) {
-        T* const to = c + (i + r) * cols + j;
-        *reinterpret_cast<Vector*>(to) = acc[r][0];
-        *reinterpret_cast<Vector*>(to + lanes) = acc[r][1];
-      }
+      for (int r = 0; r < Walk::rows; ++r)
+#pragma GCC unroll 3
+        for (int v = 0; v < Walk::vectors; ++v)
+          *reinterpret_cast<Vector*>(at + r * cols + v * Walk::lanes) = sums[r][v];
     }
 }
 
-template <int Bytes, int Rows>
-inline constexpr tessera::detail::openmp::MicroKernelsOfTypes kernels_of_panels{
-    multiply_panels<float, Bytes, Rows>, multiply_panels<double, Bytes, Rows>,
-    multiply_panels<std::int32_t, Bytes, Rows>};
+template <template <class, int, int> class Walk, int Bytes, int Rows>
+inline constexpr tessera::detail::openmp::MicroKernelsOfTypes kernels_of_types{
+    multiply_panels<float, Walk<float, Bytes, Rows>>, multiply_panels<double, Walk<double, Bytes, Rows>>,
+    multiply_panels<std::int32_t, Walk<std::int32_t, Bytes, Rows>>};
+/// Of registers for `Rows` x 2 vectors of sums beside the operands, or for `PackedRows` x 3.
+template <int Bytes, int Rows, int PackedRows>
+inline constexpr tessera::detail::openmp::MicroKernels kernels_of_panels{
+    kernels_of_types<WalkOfPanels, Bytes, Rows>, kernels_of_types<WalkOfPacked, Bytes, PackedRows>};
 
 }  // namespace
 

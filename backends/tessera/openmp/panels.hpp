@@ -13,7 +13,7 @@
 namespace tessera::detail::openmp {
 
 /// to[c * Width + r] = element (r, c) of the n x k elements of `type` at `from`, strides in elements; rows from n up to
-/// Width become zero. For Width panel_rows, panel_cols<Compute> and 1.
+/// Width become zero. For the widths of panels and 1.
 template <class Compute, int Width>
 void pack_panel(Scalar type, void const* from, std::int64_t row_stride, std::int64_t col_stride, int n, int k,
                 Compute* to);

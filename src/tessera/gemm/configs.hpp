@@ -80,7 +80,7 @@ struct GemmSplitSumSizes {
 /// What the choice counts with, in clocks of a core with AVX-512, measured on Xeons and a Zen 4: of a micro-kernel's
 /// step of k, of an element that is packed or stored, of a tile. Of an element that was packed before, once for all
 /// tiles: what it takes to bring it to a tile, and to pack it; and what such a product begins with, since cores wait
-/// for the slowest of them twice. Atoms that multiply narrow elements tell the first themselves.
+/// for the slowest of them twice. Atoms tell the first themselves.
 struct GemmPanelClocks {
   double step, packed, streamed, packed_before, start;
   static constexpr double stored = 1, tile = 2000;
@@ -91,7 +91,7 @@ struct GemmPanelClocks {
       return {Atoms::step_clocks(), 0.2, 0.05, 0.5, 3e6};
     } else {  // by bytes: a core waits for memory
       double const words = sizeof(typename Atoms::Compute) / 4.0;
-      return {13, words, 0.25 * words, 1.5 * words, 8e5};
+      return {Atoms::panel_clocks, words, 0.25 * words, 1.5 * words, 8e5};
     }
   }
 };
