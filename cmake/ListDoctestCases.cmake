@@ -55,14 +55,31 @@ foreach(line IN LISTS lines)
       add_case(" up to ${isa}" OMP_NUM_THREADS=2 TESSERA_MAX_ISA=${isa})
     endforeach()
   endif()
+  # And on the paths that AMX takes, on every machine.
+  if(name MATCHES "^narrow factors: .*(Serial|OpenMP)")
+    add_case(" by amx_stand_in" OMP_NUM_THREADS=2 TESSERA_WORD_KERNELS=amx_stand_in)
+  endif()
 endforeach()
+
+# Cases of the family that a filter of doctest's chooses, as one test, in an environment.
+macro(add_family suffix filter)
+  add_test("${family}${suffix}" "${executable}" "${filter}")
+  set(environment OMP_NUM_THREADS=2 OMP_PROC_BIND=false ${ARGN})
+  set_tests_properties("${family}${suffix}" PROPERTIES ENVIRONMENT "${environment}" PROCESSORS 2 LABELS "${family}" TIMEOUT 600)
+endmacro()
 
 # The kernels of rows and elements are compiled for several kinds of vector units: all cases of a CPU with each.
 if(family MATCHES "^(rowwise|quantize|reduce|cast|transform)$")
   foreach(isa baseline avx2)
-    add_test("${family} up to ${isa}" "${executable}" "--test-case=*OpenMP*")
-    set_tests_properties(
-      "${family} up to ${isa}" PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TESSERA_MAX_ISA=${isa}" PROCESSORS 2
-                                          LABELS "${family}" TIMEOUT 600)
+    add_family(" up to ${isa}" "--test-case=*OpenMP*" TESSERA_MAX_ISA=${isa})
   endforeach()
+endif()
+# Products and attention of bf16 and int8 go other ways where there is AMX: all cases of one space of a CPU that are not
+# listed above and may have such factors.
+if(family MATCHES "^(attention|gemm)$")
+  set(others "*Cuda*,narrow factors:*,fp32 and fp64*")
+  if(output MATCHES "OpenMP")
+    string(APPEND others ",*Serial*")
+  endif()
+  add_family(" by amx_stand_in" "--test-case-exclude=${others}" TESSERA_WORD_KERNELS=amx_stand_in)
 endif()

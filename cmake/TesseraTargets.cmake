@@ -145,7 +145,8 @@ include(CheckCXXCompilerFlag)
 # The micro-kernels of the CPU backend: one source per instruction set, picked at run time.
 function(tessera_add_micro_kernels)
   set(dir "${PROJECT_SOURCE_DIR}/backends/tessera/openmp")
-  tessera_add_plain_part(tessera_micro_kernels "${dir}/micro_kernel.cpp" "${dir}/micro_kernel_baseline.cpp")
+  tessera_add_plain_part(tessera_micro_kernels "${dir}/micro_kernel.cpp" "${dir}/micro_kernel_baseline.cpp"
+                         "${dir}/micro_kernel_amx_stand_in.cpp")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     target_sources(tessera_micro_kernels PRIVATE "${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
                                                  "${dir}/micro_kernel_avx512.cpp" "${dir}/micro_kernel_avx512_strided.cpp" "${dir}/conversions_avx512.cpp" "${dir}/panels_avx512.cpp"

@@ -149,7 +149,7 @@ void check_rounding() {
   }
 }
 
-/// The name that the plan gives, up to TESSERA_MAX_ISA.
+/// The name that the plan gives, up to TESSERA_MAX_ISA or by TESSERA_WORD_KERNELS.
 template <class Exec, class T>
 std::string instructions() {
   ViewOf<Exec, T**> a("A", 4, 4);
@@ -263,7 +263,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow factors: subnormal numbers", Exec, subnormal_i
   ViewOf<Exec, float**> c("C", 1, 1);
   float const tiny = std::ldexp(1.f, -130), least = std::ldexp(1.f, -126);
   std::string const by = instructions<Exec, bf16_t>();
-  bool const flushes = by == "avx512_bf16" || by == "amx";
+  bool const flushes = by == "avx512_bf16" || by == "amx" || by == "amx_stand_in";
   auto const product = [&](float a0, float a1, float b0, float b1) {
     fill(a, std::vector<bf16_t>{bf16_t(a0), bf16_t(a1)});
     fill(b, std::vector<bf16_t>{bf16_t(b0), bf16_t(b1)});
@@ -296,11 +296,18 @@ TEST_CASE_TEMPLATE_DEFINE("narrow factors: plans name the instruction set, withi
     return std::find(std::begin(levels), std::end(levels), name) - std::begin(levels);
   };
   char const* const cap = std::getenv("TESSERA_MAX_ISA");
-  for (std::string const& name :
-       {instructions<Exec, float>(), instructions<Exec, bf16_t>(), instructions<Exec, std::int8_t>()}) {
+  auto const check_cap = [&](std::string const& name) {
     CHECK(level(name) < std::ssize(levels));
     if (cap != nullptr) CHECK(level(name) <= level(cap));
-  }
-  CHECK(plan.narrow_factors == (level(plan.instructions) >= level("avx512_bf16")));
+  };
+  check_cap(instructions<Exec, float>());
+  char const* const words = std::getenv("TESSERA_WORD_KERNELS");
+  bool const stands_in = words != nullptr && std::string(words) == "amx_stand_in";
+  for (std::string const& name : {instructions<Exec, bf16_t>(), instructions<Exec, std::int8_t>()})
+    if (stands_in)
+      CHECK(name == words);
+    else
+      check_cap(name);
+  CHECK(plan.narrow_factors == (stands_in || level(plan.instructions) >= level("avx512_bf16")));
 }
 TEST_CASE_TEMPLATE_APPLY(instructions_id, Spaces);

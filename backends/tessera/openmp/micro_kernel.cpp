@@ -50,6 +50,8 @@ extern RowLoopsOfTypes const row_loops_avx512;
 extern ColumnLoopsOfPanels const column_loops_avx2;
 extern ColumnLoopsOfPanels const column_loops_avx512;
 #endif
+extern Bf16Kernel const bf16_amx_stand_in;
+extern Int8Kernel const int8_amx_stand_in;
 #if defined(TESSERA_WORD_MICRO_KERNELS)
 extern RoundingsOfType const bf16_roundings_avx512_bf16;
 extern Int8Kernel const int8_avx512_vnni;
@@ -108,34 +110,47 @@ bool runs([[maybe_unused]] Isa isa) {
 #endif
 }
 
-/// A name that is none would cap nothing without a word: whoever sets it would measure the wrong kernels.
-void warn_of_unknown(char const* cap) {
-  if (cap == nullptr || *cap == '\0') return;
-  for (char const* const name : isa_names)
-    if (std::strcmp(cap, name) == 0) return;
-  std::fprintf(stderr, "tessera: TESSERA_MAX_ISA=%s caps nothing; it is none of", cap);
-  for (char const* const name : isa_names) std::fprintf(stderr, " %s", name);
+/// A name that is none would change nothing without a word: whoever sets it would measure or test the wrong kernels.
+template <std::size_t N>
+void warn_of_unknown(char const* variable, char const* value, char const* changes, char const* const (&names)[N]) {
+  if (value == nullptr || *value == '\0') return;
+  for (char const* const name : names)
+    if (std::strcmp(value, name) == 0) return;
+  std::fprintf(stderr, "tessera: %s=%s %s nothing; it is none of", variable, value, changes);
+  for (char const* const name : names) std::fprintf(stderr, " %s", name);
   std::fputc('\n', stderr);
 }
 
-Isa detect() {
+/// Micro-kernels for words that processors without AMX run in its place, see TESSERA_WORD_KERNELS.
+constexpr char const* stand_in_names[] = {"amx_stand_in"};
+
+struct Choice {
+  Isa best = Isa::baseline;
+  bool stands_in = false;
+};
+
+Choice detect() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
   __builtin_cpu_init();
 #endif
   char const* const cap = std::getenv("TESSERA_MAX_ISA");
-  warn_of_unknown(cap);
-  Isa best = Isa::baseline;
+  char const* const words = std::getenv("TESSERA_WORD_KERNELS");
+  warn_of_unknown("TESSERA_MAX_ISA", cap, "caps", isa_names);
+  warn_of_unknown("TESSERA_WORD_KERNELS", words, "chooses", stand_in_names);
+  Choice choice;
   for (int i = 0; i <= static_cast<int>(Isa::amx) && runs(static_cast<Isa>(i)); ++i) {
-    best = static_cast<Isa>(i);
+    choice.best = static_cast<Isa>(i);
     if (cap != nullptr && std::strcmp(cap, isa_names[i]) == 0) break;
   }
-  return best;
+  choice.stands_in = words != nullptr && std::strcmp(words, stand_in_names[0]) == 0;
+  return choice;
 }
 
-Isa isa() {
-  static Isa const best = detect();
-  return best;
+Choice const& choice() {
+  static Choice const made = detect();
+  return made;
 }
+Isa isa() { return choice().best; }
 
 template <class Kernel>
 struct Version {
@@ -215,6 +230,12 @@ constexpr Version<Int8Kernel const*> word_versions<Int8Kernel>[] = {
     {Isa::amx, &int8_amx},
 };
 #endif
+template <class Kernel>
+constexpr Kernel const* stand_in = nullptr;
+template <>
+constexpr Bf16Kernel const* stand_in<Bf16Kernel> = &bf16_amx_stand_in;
+template <>
+constexpr Int8Kernel const* stand_in<Int8Kernel> = &int8_amx_stand_in;
 
 /// The last one that may run.
 template <class Kernel, std::size_t N>
@@ -252,7 +273,7 @@ PanelPacking<T> const* panel_packing() {
 }
 template <class Kernel>
 Kernel const* word_kernel() {
-  return best_of(word_versions<Kernel>).kernel;
+  return choice().stands_in ? stand_in<Kernel> : best_of(word_versions<Kernel>).kernel;
 }
 Conversions const* conversions() { return best_of(conversion_versions).kernel; }
 ColumnLoopsOfPanels const* column_loops() { return best_of(column_loop_versions).kernel; }
@@ -284,7 +305,7 @@ RowLoopsOfTypes const* row_loops() { return best_of(row_loop_versions).kernel; }
 template <class T>
 char const* instruction_set() {
   if constexpr (requires { T::pack_left; })
-    return isa_names[static_cast<int>(best_of(word_versions<T>).needs)];
+    return choice().stands_in ? stand_in_names[0] : isa_names[static_cast<int>(best_of(word_versions<T>).needs)];
   else
     return isa_names[static_cast<int>(best_of(versions).needs)];
 }

@@ -160,8 +160,11 @@ struct WordKernel {
 };
 using Bf16Kernel = WordKernel<std::uint16_t, float>;
 using Int8Kernel = WordKernel<std::int8_t, std::int32_t>;
+/// `step_clocks` of AMX, which what stands in for it has too: users then choose the same tiles.
+inline constexpr double amx_bf16_clocks = 3, amx_int8_clocks = 1.5;
 
-/// The best version this processor runs, within the cap; nullptr: it has none, and elements are widened.
+/// The best version this processor runs, within the cap, or the one TESSERA_WORD_KERNELS names; nullptr: it has none,
+/// and elements are widened.
 template <class Kernel>
 Kernel const* word_kernel();
 
@@ -177,7 +180,7 @@ struct Conversions {
 Conversions const* conversions();
 
 /// The instruction set of what micro_kernel<T>() or word_kernel<T>() chose, as TESSERA_MAX_ISA has it: "baseline",
-/// "avx2", "avx512", "avx512_vnni", "avx512_bf16" or "amx".
+/// "avx2", "avx512", "avx512_vnni", "avx512_bf16" or "amx"; or "amx_stand_in", as TESSERA_WORD_KERNELS has it.
 template <class T>
 char const* instruction_set();
 

@@ -144,11 +144,11 @@ extern Int8Kernel const int8_amx;
 Bf16Kernel const bf16_amx{pack_left<std::uint16_t>,
                           pack_right<std::uint16_t>,
                           multiply<TilesBf16, float>,
-                          3,
+                          amx_bf16_clocks,
                           &weights_avx512_bf16,
                           true,
                           round_rows};
 Int8Kernel const int8_amx{
-    pack_left<std::int8_t>, pack_right<std::int8_t>, multiply<TilesInt8, std::int32_t>, 1.5, nullptr, true};
+    pack_left<std::int8_t>, pack_right<std::int8_t>, multiply<TilesInt8, std::int32_t>, amx_int8_clocks, nullptr, true};
 
 }  // namespace tessera::detail::openmp
