@@ -17,8 +17,8 @@ std::size_t packing_bytes(detail::GemmProblem const& p, [[maybe_unused]] bool na
     using Narrow = detail::PackedAtoms<Exec, Compute, Element, detail::GemmNarrow<Element>>;
     if (narrow) return detail::GemmPacking<Narrow>::bytes(p);
   }
-  return detail::GemmPacking<detail::PackedAtoms<Exec, Compute, Compute, detail::GemmCoarsenedShort<Compute>>>::bytes(
-      p);
+  return detail::with_packed_atoms<Exec, Compute, detail::GemmCoarsenedShort<Compute>>(
+      [&](auto tag) { return detail::GemmPacking<typename decltype(tag)::Atoms>::bytes(p); });
 }
 
 template <class Exec, class T, class TC>

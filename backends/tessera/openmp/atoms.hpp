@@ -90,19 +90,21 @@ bool multiplies_words(Scalar a, Scalar b) {
 }
 
 /// Panels are of the accumulator's type, or of a narrower Element where a micro-kernel multiplies words of it. With
-/// PackedBefore they are not packed for each tile: factors are matrices of panels, which pack_part() fills.
-template <class Exec, class Compute_, class Sizes, class Element = Compute_, bool PackedBefore = false>
+/// PackedBefore they are not packed for each tile: factors are matrices of panels, which pack_part() fills, Wide ones
+/// where the micro-kernel has any.
+template <class Exec, class Compute_, class Sizes, class Element = Compute_, bool PackedBefore = false,
+          bool Wide = false>
 struct Atoms : Sizes {
   using Compute = Compute_;
   using Factor = Element;
   using Space = Exec;
   static constexpr bool by_words = !std::is_same_v<Element, Compute>;
-  static constexpr int MR = by_words       ? word_panel
-                            : PackedBefore ? packed_rows
-                                           : panel_rows,
-                       NR = by_words       ? word_panel
-                            : PackedBefore ? packed_cols<Compute>
-                                           : panel_cols<Compute>;
+  static constexpr int MR = by_words ? word_panel
+                            : Wide   ? wide_rows
+                                     : panel_rows,
+                       NR = by_words ? word_panel
+                            : Wide   ? wide_cols<Compute>
+                                     : panel_cols<Compute>;
   static constexpr int team_threads = 32;  // one core: launch folds a team of any size into it
   static constexpr int teams_at_once = 1;
   static constexpr bool clips_rows = true;
@@ -149,7 +151,7 @@ struct Atoms : Sizes {
   static char const* instructions() {
     return instruction_set<std::conditional_t<by_words, WordKernelOf<Element>, Compute>>();
   }
-  static constexpr double panel_clocks = PackedBefore ? 12.3 : 13;
+  static constexpr double panel_clocks = Wide ? 24.6 : 13;
   static double step_clocks() requires by_words { return words_kernel().step_clocks; }
   /// Whether tiles of a left factor are not packed, but for those at its ends.
   static bool reads_in_place(MatrixStack const& m) requires(by_words && !PackedBefore) {
@@ -592,6 +594,14 @@ struct Atoms : Sizes {
         }
       return w;
     }
+    /// In halves where a panel has more rows than such kernels take.
+    static void multiply_strided(StridedKernel<Compute> kernel, StridedProduct<Compute> p) {
+      constexpr int most = MR > panel_rows ? MR / 2 : MR;
+      for (int rows = p.rows; rows > 0; rows -= most, p.a += most * p.a_row, p.c += most * p.c_row) {
+        p.rows = std::min(rows, most);
+        kernel(p);
+      }
+    }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
       acc.rows = a.rows;
@@ -600,7 +610,7 @@ struct Atoms : Sizes {
         constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
         words_kernel().multiply(word_product(a, b, 0, &acc.v[0][0][0], sums_a_panel, add));
       } else {
-        static MicroKernel<Compute> const micro = micro_kernel<Compute>(PackedBefore);
+        static MicroKernel<Compute> const micro = Wide ? wide_micro_kernel<Compute>() : micro_kernel<Compute>();
         static StridedKernel<Compute> const strided = strided_kernel<Compute>();
         int const k = std::min(a.k, b.k), rows = panels(a.rows, MR), cols = panels(b.rows, NR);
         bool const packed = a.matrix == nullptr && b.matrix == nullptr;
@@ -614,12 +624,12 @@ struct Atoms : Sizes {
             StridedProduct<Compute> p = panel_product(a, b, i, j);
             p.c = &acc.v[j][i * MR][0];
             p.add = add;
-            bool const whole = PackedBefore ? p.cols > panel_cols<Compute> : p.rows == MR && p.cols == NR;
+            bool const whole = Wide ? p.cols > panel_cols<Compute> : p.rows == MR && p.cols == NR;
             if (strided == nullptr || (packed && whole)) {
               micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add, ahead(i, j));
             } else {
               if constexpr (PackedBefore) p.factor = lines_of_panel(b, j + 1, i, rows);
-              strided(p);
+              multiply_strided(strided, p);
             }
           }
       }

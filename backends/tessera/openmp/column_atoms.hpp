@@ -377,7 +377,7 @@ struct ColumnAtoms : Sizes {
           int const n = std::min(NR, rows - r), k = std::min(square, cols - c);
           Compute const* const from = acc.v[r / NR][c];
           if (packing != nullptr)
-            packing->along(from, NR, k, n, 0, &turned[0][0], 0, square);
+            packing->along(from, NR, k, n, 0, &turned[0][0], square);
           else
             for (int i = 0; i < n; ++i)
               for (int j = 0; j < k; ++j) turned[i][j] = from[j * NR + i];
@@ -513,7 +513,7 @@ struct ColumnAtoms : Sizes {
     template <int N, int K, int M>
     static void product(Panels<Compute, N, K, MR> const& a, Compute const* b, int b_pitch, int rows, int k,
                         Accumulator<M, N>& acc, bool add) {
-      static MicroKernel<Compute> const micro = micro_kernel<Compute>(false);
+      static MicroKernel<Compute> const micro = micro_kernel<Compute>();
       static StridedKernel<Compute> const strided = strided_kernel<Compute>();
       acc.rows = rows;
       acc.cols = a.rows;

@@ -246,18 +246,25 @@ Version<Kernel> const& best_of(Version<Kernel> const (&table)[N]) {
   return table[best];
 }
 
+template <class T>
+MicroKernel<T> of_type(MicroKernelsOfTypes const& kernels) {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels.fp32;
+  else if constexpr (std::is_same_v<T, double>)
+    return kernels.fp64;
+  else
+    return kernels.int32;
+}
+
 }  // namespace
 
 template <class T>
-MicroKernel<T> micro_kernel(bool packed_before) {
-  MicroKernels const& best = *best_of(versions).kernel;
-  MicroKernelsOfTypes const& of_types = packed_before ? best.packed : best.panels;
-  if constexpr (std::is_same_v<T, float>)
-    return of_types.fp32;
-  else if constexpr (std::is_same_v<T, double>)
-    return of_types.fp64;
-  else
-    return of_types.int32;
+MicroKernel<T> micro_kernel() {
+  return of_type<T>(best_of(versions).kernel->of_panels);
+}
+template <class T>
+MicroKernel<T> wide_micro_kernel() {
+  return of_type<T>(best_of(versions).kernel->of_wide_panels);
 }
 template <class T>
 StridedKernel<T> strided_kernel() {
@@ -311,7 +318,8 @@ char const* instruction_set() {
 }
 
 #define TESSERA_MICRO_KERNEL(T)                       \
-  template MicroKernel<T> micro_kernel<T>(bool);      \
+  template MicroKernel<T> micro_kernel<T>();          \
+  template MicroKernel<T> wide_micro_kernel<T>();     \
   template StridedKernel<T> strided_kernel<T>();      \
   template PanelPacking<T> const* panel_packing<T>(); \
   template char const* instruction_set<T>();

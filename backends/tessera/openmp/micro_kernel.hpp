@@ -14,11 +14,11 @@ namespace tessera::detail::openmp {
 inline constexpr int panel_rows = 12;
 template <class T>
 inline constexpr int panel_cols = 128 / static_cast<int>(sizeof(T));
-/// Those of matrices that are packed once for all tiles. 8 x 3 vectors take 11 loads for 24 products in place of 14,
-/// which is 6 to 9 %; tiles of other extents than theirs would be left with more of a panel.
-inline constexpr int packed_rows = 8;
+/// Those of matrices that are packed once for all tiles, for AVX-512, which walks 8 x 3 vectors at a time: 11 loads for
+/// 24 products in place of 14, worth 5 %. (Small tiles would have more of a panel left. AVX2 would lose 3 %.)
+inline constexpr int wide_rows = 16;
 template <class T>
-inline constexpr int packed_cols = 192 / static_cast<int>(sizeof(T));
+inline constexpr int wide_cols = 192 / static_cast<int>(sizeof(T));
 
 /// What a micro-kernel fetches meanwhile: the left panel that comes next, the sums that lie behind those of c, and, a
 /// line of the cache each step of k as far as those go, of a right panel that comes next and of a left one for later,
@@ -34,18 +34,21 @@ struct PanelsAhead {
 template <class T>
 using MicroKernel = void (*)(T const* a, T const* b, T* c, int k, bool add, PanelsAhead ahead);
 struct MicroKernelsOfTypes {
-  MicroKernel<float> fp32;
-  MicroKernel<double> fp64;
-  MicroKernel<std::int32_t> int32;
+  MicroKernel<float> fp32 = nullptr;
+  MicroKernel<double> fp64 = nullptr;
+  MicroKernel<std::int32_t> int32 = nullptr;
 };
 struct MicroKernels {
-  MicroKernelsOfTypes panels, packed;  // of panel_rows x panel_cols, of packed_rows x packed_cols
+  MicroKernelsOfTypes of_panels;
+  MicroKernelsOfTypes of_wide_panels = {};  // where it has any, of wide_rows x wide_cols
 };
 
-/// The best version this processor runs, or the one TESSERA_MAX_ISA caps it to, for panels of matrices packed before or
-/// of those of tiles.
+/// The best version this processor runs, or the one TESSERA_MAX_ISA caps it to.
 template <class T>
-MicroKernel<T> micro_kernel(bool packed_before);
+MicroKernel<T> micro_kernel();
+/// For wide panels; nullptr: it would gain nothing by them.
+template <class T>
+MicroKernel<T> wide_micro_kernel();
 
 /// Lines of memory that what comes next reads or writes: `lines` of each of `rows` rows.
 struct LinesAhead {
@@ -97,12 +100,12 @@ DotKernel<T> dot_kernel();
 /// How elements of the type of the sum become panels.
 template <class T>
 struct PanelPacking {
-  /// n rows that are contiguous along k become panels of `width` rows: to[r / width * panel + c * width + r % width] =
-  /// from[r * row_stride + c] for k elements of each, zero for what the last panel has beyond. Unless `ahead` is 0,
-  /// what lies so many elements further is fetched meanwhile.
-  void (*along)(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, std::int64_t panel,
-                int width);
-  /// The same of rows that are neighbours: from[c * col_stride + r].
+  /// Rows that are contiguous along k: to[c * width + r] = from[r * row_stride + c] for n <= width rows of k elements,
+  /// zero for what a panel of `width` rows has beyond. Unless `ahead` is 0, what lies so many elements further is
+  /// fetched meanwhile.
+  void (*along)(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width);
+  /// Any number n of rows that are neighbours: to[r / width * panel + c * width + r % width] = from[c * col_stride +
+  /// r], zero for what the last panel has beyond.
   void (*across)(T const* from, std::int64_t col_stride, int n, int k, T* to, std::int64_t panel, int width);
 };
 /// nullptr: no instruction set that runs is better at it than what compilers make of vectors of 16 bytes.

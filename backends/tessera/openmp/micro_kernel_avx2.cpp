@@ -5,6 +5,6 @@
 namespace tessera::detail::openmp {
 
 extern MicroKernels const micro_kernels_avx2;
-MicroKernels const micro_kernels_avx2 = kernels_of_panels<32, 6, 4>;
+MicroKernels const micro_kernels_avx2{kernels_of_types<WalkOfPanels, 32, 6>};
 
 }  // namespace tessera::detail::openmp

@@ -30,6 +30,6 @@ extern MicroKernels const micro_kernels_avx512;
 MicroKernels const micro_kernels_avx512{{multiply_panels<float, WalkOfPanels<float, 64, 12>, NumbersInMemory<6>>,
                                          multiply_panels<double, WalkOfPanels<double, 64, 12>, NumbersInMemory<3>>,
                                          multiply_panels<std::int32_t, WalkOfPanels<std::int32_t, 64, 12>>},
-                                        kernels_of_types<WalkOfPacked, 64, 8>};
+                                        kernels_of_types<WalkOfWide, 64, 8>};
 
 }  // namespace tessera::detail::openmp

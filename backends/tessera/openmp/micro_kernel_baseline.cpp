@@ -5,6 +5,6 @@
 namespace tessera::detail::openmp {
 
 extern MicroKernels const micro_kernels_baseline;
-MicroKernels const micro_kernels_baseline = kernels_of_panels<16, 4, 4>;
+MicroKernels const micro_kernels_baseline{kernels_of_types<WalkOfPanels, 16, 4>};
 
 }  // namespace tessera::detail::openmp

@@ -33,8 +33,7 @@ template <class T, int Bytes, int Rows>
 using WalkOfPanels =
     Walk<T, Bytes, Rows, 2, tessera::detail::openmp::panel_rows, tessera::detail::openmp::panel_cols<T>>;
 template <class T, int Bytes, int Rows>
-using WalkOfPacked =
-    Walk<T, Bytes, Rows, 3, tessera::detail::openmp::packed_rows, tessera::detail::openmp::packed_cols<T>>;
+using WalkOfWide = Walk<T, Bytes, Rows, 3, tessera::detail::openmp::wide_rows, tessera::detail::openmp::wide_cols<T>>;
 
 /// sums[r] += left[r] * right of one k. Of the first rows Product::add() reads the number itself.
 template <class Walk, class Product, class T, class Vector>
@@ -103,8 +102,8 @@ void multiply_panels(T const* a, T const* b, T* c, int k, bool add, tessera::det
           if constexpr (fetches_next) __builtin_prefetch(next);
           add_products<Walk, Product>(left + rows, right + cols, sums);
           if constexpr (fetches_next) {
-            if constexpr (next_bytes > 64) __builtin_prefetch(next + 64);
-            if constexpr (next_bytes > 128) __builtin_prefetch(next + 128);
+#pragma GCC unroll 3
+            for (int line = 64; line < next_bytes; line += 64) __builtin_prefetch(next + line);
             next += next_bytes;
           }
           others();
@@ -123,10 +122,6 @@ template <template <class, int, int> class Walk, int Bytes, int Rows>
 inline constexpr tessera::detail::openmp::MicroKernelsOfTypes kernels_of_types{
     multiply_panels<float, Walk<float, Bytes, Rows>>, multiply_panels<double, Walk<double, Bytes, Rows>>,
     multiply_panels<std::int32_t, Walk<std::int32_t, Bytes, Rows>>};
-/// Of registers for `Rows` x 2 vectors of sums beside the operands, or for `PackedRows` x 3.
-template <int Bytes, int Rows, int PackedRows>
-inline constexpr tessera::detail::openmp::MicroKernels kernels_of_panels{
-    kernels_of_types<WalkOfPanels, Bytes, Rows>, kernels_of_types<WalkOfPacked, Bytes, PackedRows>};
 
 }  // namespace
 

@@ -272,17 +272,19 @@ void store_panel(Scalar type, Compute const* from, int pitch, int rows, int n, v
 #define TESSERA_PANELS_OF(COMPUTE, WIDTH)                                                                        \
   template void pack_panel<COMPUTE, WIDTH>(Scalar, void const*, std::int64_t, std::int64_t, int, int, COMPUTE*); \
   template void pack_panels_across<COMPUTE, WIDTH>(COMPUTE const*, std::int64_t, int, int, COMPUTE*, std::int64_t);
-#define TESSERA_PANELS(COMPUTE)                    \
-  TESSERA_PANELS_OF(COMPUTE, 1)                    \
-  TESSERA_PANELS_OF(COMPUTE, panel_rows)           \
-  TESSERA_PANELS_OF(COMPUTE, panel_cols<COMPUTE>)  \
-  TESSERA_PANELS_OF(COMPUTE, packed_rows)          \
-  TESSERA_PANELS_OF(COMPUTE, packed_cols<COMPUTE>) \
+#define TESSERA_PANELS(COMPUTE)                   \
+  TESSERA_PANELS_OF(COMPUTE, 1)                   \
+  TESSERA_PANELS_OF(COMPUTE, panel_rows)          \
+  TESSERA_PANELS_OF(COMPUTE, panel_cols<COMPUTE>) \
+  TESSERA_PANELS_OF(COMPUTE, wide_cols<COMPUTE>)  \
   template void store_panel(Scalar, COMPUTE const*, int, int, int, void*, std::int64_t, std::int64_t);
 #define TESSERA_PACK_WORDS(KERNEL) \
   template void pack_words(KERNEL const&, bool, Scalar, void const*, std::int64_t, std::int64_t, int, int, void*);
 TESSERA_PACK_WORDS(Bf16Kernel)
 TESSERA_PACK_WORDS(Int8Kernel)
+TESSERA_PANELS_OF(float, wide_rows)
+TESSERA_PANELS_OF(std::int32_t, wide_rows)
+static_assert(wide_rows == panel_cols<double>);
 TESSERA_PANELS(float)
 TESSERA_PANELS(double)
 TESSERA_PANELS(std::int32_t)

@@ -88,10 +88,10 @@ typename Square<T>::Mask first(int n) {
   return static_cast<typename Square<T>::Mask>(n >= Square<T>::lanes ? ~0u : (1u << n) - 1);
 }
 
-/// A square of n <= lanes rows and k <= lanes columns, of which store(c, vector) gets the columns.
-template <class T, class Store>
-[[gnu::always_inline]] inline void one_square(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead,
-                                              Store const& store) {
+/// A square of n <= lanes rows and k <= lanes columns, of which as many rows as `held` has are stored.
+template <class T>
+void one_square(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width,
+                typename Square<T>::Mask held) {
   using S = Square<T>;
   typename S::Vector r[S::lanes];
   if (n == S::lanes && k == S::lanes) {
@@ -106,57 +106,23 @@ template <class T, class Store>
   S::transpose(r);
   if (k == S::lanes) {
 #pragma GCC unroll 16
-    for (int c = 0; c < S::lanes; ++c) store(c, r[c]);
+    for (int c = 0; c < S::lanes; ++c) S::store(held, to + c * width, r[c]);
   } else {
 #pragma GCC unroll 16
     for (int c = 0; c < S::lanes; ++c)
-      if (c < k) store(c, r[c]);
+      if (c < k) S::store(held, to + c * width, r[c]);
   }
 }
 
-/// Panels that hold a vector or more.
 template <class T>
-void transpose_wide(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width) {
-  using S = Square<T>;
-  for (int c = 0; c < k; c += S::lanes)
-    for (int r = 0; r < width; r += S::lanes) {
-      int const rows = n - r < 0 ? 0 : (n - r < S::lanes ? n - r : S::lanes),
-                columns = k - c < S::lanes ? k - c : S::lanes;
-      typename S::Mask const held = first<T>(width - r);
-      T* const at = to + c * width + r;
-      one_square(from + r * row_stride + c, row_stride, rows, columns, ahead,
-                 [&](int i, typename S::Vector x) { S::store(held, at + i * width, x); });
-    }
-}
-/// Two panels of half a vector, of which there may be one.
-template <class T>
-void transpose_halves(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to,
-                      std::int64_t panel) {
-  using S = Square<T>;
-  constexpr int width = S::lanes / 2;
-  typename S::Mask const low = first<T>(width), high = static_cast<typename S::Mask>(n > width ? ~low : 0);
-  for (int c = 0; c < k; c += S::lanes) {
-    T* const at = to + c * width;
-    T* const other = at + panel - width;  // whose upper half is the second panel
-    one_square(from + c, row_stride, n, k - c < S::lanes ? k - c : S::lanes, ahead, [&](int i, typename S::Vector x) {
-      S::store(low, at + i * width, x);
-      S::store(high, other + i * width, x);
-    });
-  }
-}
-template <class T>
-void transpose_panels(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to,
-                      std::int64_t panel, int width) {
+void transpose_panel(T const* from, std::int64_t row_stride, int n, int k, std::int64_t ahead, T* to, int width) {
   constexpr int lanes = Square<T>::lanes;
-  bool const halves = 2 * width == lanes;
-  int const together = halves ? lanes : width;
-  for (int r = 0; r < n; r += together, to += (together / width) * panel) {
-    int const rows = n - r < together ? n - r : together;
-    if (halves)
-      transpose_halves(from + r * row_stride, row_stride, rows, k, ahead, to, panel);
-    else
-      transpose_wide(from + r * row_stride, row_stride, rows, k, ahead, to, width);
-  }
+  for (int c = 0; c < k; c += lanes)
+    for (int r = 0; r < width; r += lanes) {
+      int const rows = n - r < 0 ? 0 : (n - r < lanes ? n - r : lanes), columns = k - c < lanes ? k - c : lanes;
+      one_square(from + r * row_stride + c, row_stride, rows, columns, ahead, to + c * width + r, width,
+                 first<T>(width - r));
+    }
 }
 
 template <class T>
@@ -180,7 +146,7 @@ namespace tessera::detail::openmp {
 
 extern PanelPacking<float> const fp32_packing_avx512;
 extern PanelPacking<double> const fp64_packing_avx512;
-PanelPacking<float> const fp32_packing_avx512{transpose_panels<float>, copy_panels<float>};
-PanelPacking<double> const fp64_packing_avx512{transpose_panels<double>, copy_panels<double>};
+PanelPacking<float> const fp32_packing_avx512{transpose_panel<float>, copy_panels<float>};
+PanelPacking<double> const fp64_packing_avx512{transpose_panel<double>, copy_panels<double>};
 
 }  // namespace tessera::detail::openmp

@@ -190,16 +190,16 @@ void pack_as_it_is(PanelPacking<Compute> const& packing, Compute const* from, Ma
                    bool more, Compute* to) {
   constexpr int panel = (K + 1) * Width;
   if (m.row_stride == 1) return packing.across(from, m.col_stride, rows, k, to, panel, Width);
-  constexpr int together = Width < 12 ? 2 * Width : Width;  // of narrow panels two, which a vector may hold
-  for (int row = 0; row < rows; row += together) {
-    // The next rows are on their way or, of few rows, the next step, for which there is room beside this one.
-    bool const step = rows <= few_rows || row + together >= rows;
-    std::int64_t const ahead = !step              ? together * m.row_stride
+  int const count = panels(rows, Width);
+  for (int p = 0; p < count; ++p) {
+    // The next panel is on its way or, of few rows, the next step, for which there is room beside this one.
+    bool const step = rows <= few_rows || p + 1 == count;
+    std::int64_t const ahead = !step              ? Width * m.row_stride
                                : !more            ? 0
                                : rows <= few_rows ? K
-                                                  : K - row * m.row_stride;
-    packing.along(from + row * m.row_stride, m.row_stride, std::min(together, rows - row), k, ahead,
-                  to + row / Width * panel, panel, Width);
+                                                  : K - p * Width * m.row_stride;
+    packing.along(from + p * Width * m.row_stride, m.row_stride, std::min(Width, rows - p * Width), k, ahead,
+                  to + p * panel, Width);
   }
 }
 /// The rows x k elements of m at `from` become panels of K; there may be more k behind them.

@@ -383,8 +383,9 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
                                   PackedAtoms<Exec, Compute, Element, GemmNarrow<Element>>, Epilogue>(exec, p, options,
                                                                                                       reason);
       }
-      return plan_gemm_panels<Large, PackedAtoms<Exec, Compute, Compute, GemmCoarsenedShort<Compute>>, Epilogue>(
-          exec, p, options, reason);
+      return with_packed_atoms<Exec, Compute, GemmCoarsenedShort<Compute>>([&](auto tag) {
+        return plan_gemm_panels<Large, typename decltype(tag)::Atoms, Epilogue>(exec, p, options, reason);
+      });
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;
       GemmProblem const seen = bulk_problem<Epilogue>(p);

@@ -42,7 +42,8 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
       if constexpr (packs_gemm_factors<Exec, Epilogue>) {
         using Short = GemmCoarsenedShort<Compute>;
         if (plan.packed_factors)
-          return run_packed_gemm<PackedAtoms<Exec, Compute, Compute, Short>>(exec, p, plan, epilogue);
+          return with_packed_atoms<Exec, Compute, Short>(
+              [&](auto tag) { run_packed_gemm<typename decltype(tag)::Atoms>(exec, p, plan, epilogue); });
         if (plan.tile_k == Short::BK)
           return run_gemm_tiles<RegisterAtoms<Exec, Compute, Short>>(exec, p, plan, epilogue);
       }
