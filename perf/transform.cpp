@@ -28,6 +28,11 @@ struct SinCosSquares {
     return s * s + c * c;
   }
   constexpr auto for_narrow() const { return SinCosSquares<fn::narrow::sin, fn::narrow::cos>{}; }
+  constexpr auto for_usual() const { return SinCosSquares<fn::usual::sin, fn::usual::cos>{}; }
+  template <class T>
+  KOKKOS_FUNCTION static bool usual(T x) {
+    return fn::narrow::sin::usual(x);
+  }
 };
 
 /// gelu(x + b)·sin x + cos x
@@ -38,6 +43,11 @@ struct GeluSinCos {
     return Gelu{}(x + b) * Sin{}(x) + Cos{}(x);
   }
   constexpr auto for_narrow() const { return GeluSinCos<fn::narrow::gelu, fn::narrow::sin, fn::narrow::cos>{}; }
+  constexpr auto for_usual() const { return GeluSinCos<fn::narrow::gelu, fn::usual::sin, fn::usual::cos>{}; }
+  template <class T>
+  KOKKOS_FUNCTION static bool usual(T x, T) {
+    return fn::narrow::sin::usual(x);
+  }
 };
 
 /// f beside the loop one writes first.

@@ -198,6 +198,15 @@ struct Chain {
     else
       return chained(first, narrow_rest);
   }
+  /// Where one of them has a text for usual arguments.
+  static constexpr bool any_usual = !wants_index && (has_usual_v<First> || has_usual_v<Chain<Rest...>>);
+  constexpr auto for_usual() const requires any_usual {
+    return chained(tessera::for_usual(first), tessera::for_usual(rest));
+  }
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr bool usual(T... x) const requires any_usual {
+    return tessera::usual(first, x...) & tessera::usual(rest, stage_value(tessera::for_usual(first)(x...)));
+  }
 
  private:
   template <class F, class... G>
@@ -222,6 +231,11 @@ struct Chain<Last> {
     return last.drawn(word, x...);
   }
   constexpr auto for_narrow() const { return Chain<NarrowOf<Last>>{tessera::for_narrow(last)}; }
+  constexpr auto for_usual() const requires has_usual_v<Last> { return Chain<UsualOf<Last>>{tessera::for_usual(last)}; }
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr bool usual(T... x) const requires has_usual_v<Last> {
+    return last.usual(x...);
+  }
 };
 
 }  // namespace detail

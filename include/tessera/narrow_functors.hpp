@@ -12,6 +12,11 @@
 /// in fp32. The ready ones below are within 2^-14 of the result, a quarter of what rounding to fp16 may change and a
 /// thirty-second of bf16, and 0 where that lies below 2^-119. Nothing cancels, and NaN and infinities give what they
 /// give in fp32.
+///
+/// Such a functor may have a third text, for usual arguments and results of no more than eight significant bits (bf16
+/// and 8-bit types): `usual(x...)` says whether arguments are, and `for_usual()` returns the functor that computes it.
+/// A GPU's transform takes it for packs of elements that are all usual, so that what is rare costs no branch an
+/// element.
 
 #include <Kokkos_Core.hpp>
 #include <type_traits>
@@ -31,7 +36,31 @@ constexpr auto for_narrow(F const& f) {
     return f;
 }
 
+/// The functor that takes f's place for usual arguments: f.for_usual(), or f where it has none.
+template <class F>
+constexpr auto for_usual(F const& f) {
+  if constexpr (requires { f.for_usual(); })
+    return f.for_usual();
+  else
+    return f;
+}
+/// Whether for_usual(f) may be called with these arguments.
+template <class F, class... T>
+KOKKOS_INLINE_FUNCTION constexpr bool usual([[maybe_unused]] F const& f, T... x) {
+  if constexpr (requires { f.for_usual(); })
+    return f.usual(x...);
+  else
+    return true;
+}
+
 namespace detail {
+
+template <class F>
+inline constexpr bool has_usual_v = requires(F const& f) {
+  f.for_usual();
+};
+template <class F>
+using UsualOf = decltype(for_usual(std::declval<F const&>()));
 
 template <class F>
 using NarrowOf = decltype(for_narrow(std::declval<F const&>()));
@@ -55,23 +84,46 @@ KOKKOS_FORCEINLINE_FUNCTION float gated(float x, float y) { return larger(x, -12
 struct NormalTail {
   float z, distribution, power;
   KOKKOS_FORCEINLINE_FUNCTION explicit NormalTail(float x)
-      : z(-larger(-Kokkos::abs(x), -14.0f)), power(exp2_below(x * x * (-0.5f * log2_e))) {
-    float const p = Kokkos::fma(Kokkos::fma(0.39942502f, z, 1.7841606f), z, 3.21920533f);
-    float const q = Kokkos::fma(Kokkos::fma(z + 4.50618379f, z, 8.7099259f), z, 6.43826279f);
-    distribution = p * reciprocal_of_normal<true>(q);
-  }
+      : z(-larger(-Kokkos::abs(x), -14.0f)),
+        distribution(scaled_normal_below(z)),
+        power(exp2_below(x * x * (-0.5f * log2_e))) {}
 };
 
 }  // namespace detail
 
+namespace fn::usual {
+
+/// sin(x) and cos(x) for |x| < 32 and results of up to eight significant bits: within 2^-20 + 2^-22 |x|, and for
+/// |x| < 1/64 within 2^-14 of the sine
+struct sin {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION float operator()(T x) const {
+    return detail::sine_of_few_turns(static_cast<float>(x));
+  }
+};
+struct cos {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION float operator()(T x) const {
+    return detail::cosine_of_few_turns(static_cast<float>(x));
+  }
+};
+
+}  // namespace fn::usual
+
 namespace fn::narrow {
 
-/// sin(x), x in radians; the error is 2^-34 where the sine is smaller than 2^-20
+/// sin(x), x in radians; the error is 2^-34 where the sine is smaller than 2^-20, and where results have no more than
+/// eight significant bits 2^-20 + 2^-22 |x| for |x| < 32
 struct sin {
   template <class T>
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
     return detail::sine<true>(static_cast<float>(x));
   }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool usual(T x) {
+    return detail::few_turns(static_cast<float>(x));
+  }
+  static constexpr auto for_usual() { return fn::usual::sin{}; }
 };
 /// cos(x) likewise
 struct cos {
@@ -79,6 +131,11 @@ struct cos {
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
     return detail::cosine<true>(static_cast<float>(x));
   }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool usual(T x) {
+    return detail::few_turns(static_cast<float>(x));
+  }
+  static constexpr auto for_usual() { return fn::usual::cos{}; }
 };
 /// hyperbolic tangent: 1 - 2 / (1 + e^2x), and where that cancels x - x^3 / 3
 struct tanh {
@@ -114,13 +171,11 @@ struct silu {
     return detail::gated(v, v * detail::log2_e);
   }
 };
-/// x Phi(x), Phi the normal distribution, as max(x, 0) - |x| Phi(-|x|)
+/// x Phi(x), Phi the normal distribution
 struct gelu {
   template <class T>
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
-    float const v = static_cast<float>(x);
-    detail::NormalTail const tail(v);
-    return Kokkos::fma(-(tail.distribution * tail.z), tail.power, detail::larger(v, 0.0f));
+    return detail::gelu_for_narrow(static_cast<float>(x));
   }
 };
 /// x (1 + tanh(u)) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)

@@ -56,11 +56,13 @@ struct Worst {
   }
 };
 
-/// f of every number of T, in T, against fp64: within 2^-14 of the result beside the rounding to T, within `absolute`
+/// f of these numbers of T, in T, against fp64: within 2^-14 of the result beside the rounding to T, within absolute(x)
 /// where that is more, and what is infinite or NaN is so.
 template <class Exec, class T, class F>
-void check_narrow(F const& f, std::function<double(double)> const& reference, double absolute = 0x1p-119) {
-  std::vector<T> const x = all_numbers<T>();
+void check_narrow(
+    F const& f, std::function<double(double)> const& reference,
+    std::function<double(double)> const& absolute = [](double) { return 0x1p-119; },
+    std::vector<T> const& x = all_numbers<T>()) {
   ViewOf<Exec, T*> const in("in", x.size()), out("out", x.size());
   fill(in, x);
   transform(Exec{}, out, f, in);
@@ -78,7 +80,7 @@ void check_narrow(F const& f, std::function<double(double)> const& reference, do
       CHECK(std::signbit(result) == std::signbit(want));
       continue;
     }
-    worst.take(at, result - want, allowed<T>(want, 0x1p-14, absolute));
+    worst.take(at, result - want, allowed<T>(want, 0x1p-14, absolute(at)));
   }
   worst.check();
 }
@@ -98,10 +100,50 @@ void check_all() {
     return times(x, logistic(2 * std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
   });
   check_narrow<Exec, T>(fn::softplus{}, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); });
+}
+
+/// What sine and cosine may be off at x: of few turns and for eight significant bits 2^-20 and, by their argument,
+/// 2^-22 of it, but small arguments have their relative accuracy.
+template <class T>
+double absolute_of_sine(double x) {
+  return !std::is_same_v<T, bf16_t> || std::abs(x) >= 32 || std::abs(x) < 0x1p-6 ? 0x1p-34
+                                                                                 : 0x1p-20 + 0x1p-22 * std::abs(x);
+}
+/// All numbers of 16 bits, one after the other and so that neighbours are of all magnitudes.
+template <class Exec, class T>
+void check_sines() {
+  std::vector<T> const in_order = all_numbers<T>();
+  std::vector<T> mixed;
+  for (std::size_t i = 0; i < in_order.size(); ++i) mixed.push_back(in_order[i * 40503 % in_order.size()]);
+  for (std::vector<T> const& x : {in_order, mixed}) {
+    check_narrow<Exec, T>(
+        fn::sin{}, [](double at) { return std::sin(at); }, absolute_of_sine<T>, x);
+    check_narrow<Exec, T>(
+        fn::cos{}, [](double at) { return std::cos(at); }, absolute_of_sine<T>, x);
+  }
+  // In a chain, with a first stage that is exact and one that is not usual for half of what is.
   check_narrow<Exec, T>(
-      fn::sin{}, [](double x) { return std::sin(x); }, 0x1p-34);
+      compose(fn::negate{}, fn::sin{}), [](double at) { return -std::sin(at); }, absolute_of_sine<T>, mixed);
   check_narrow<Exec, T>(
-      fn::cos{}, [](double x) { return std::cos(x); }, 0x1p-34);
+      compose(fn::scale{2}, fn::cos{}), [](double at) { return std::cos(2 * at); },
+      [](double at) { return absolute_of_sine<T>(2 * at); },
+      std::vector<T>(in_order.begin(), in_order.begin() + (std::is_same_v<T, bf16_t> ? 0x7f00 : 0x7800)));
+}
+
+/// The results of bf16 are less than a unit in the last place from the sine and cosine of every number of it.
+template <class Exec, class F>
+void check_units(F const& f, std::function<double(double)> const& reference) {
+  std::vector<bf16_t> const x = all_numbers<bf16_t>();
+  ViewOf<Exec, bf16_t*> const in("in", x.size()), out("out", x.size());
+  fill(in, x);
+  transform(Exec{}, out, f, in);
+  std::vector<bf16_t> const got = values(out);
+  Worst worst;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double const at = to_double(x[i]), want = reference(at);
+    if (want != 0 && std::isfinite(want)) worst.take(at, to_double(got[i]) - want, 2 * half_a_unit<bf16_t>(want));
+  }
+  worst.check();
 }
 
 /// gradient(f) at every number of bf16 that is not NaN, of what arrives as 1 and where f has two inputs a second one
@@ -151,6 +193,26 @@ TEST_CASE_TEMPLATE_DEFINE("functors of narrow results, of every number of 16 bit
   SUBCASE("fp16") { check_all<Exec, fp16_t>(); }
 }
 TEST_CASE_TEMPLATE_APPLY(narrow_id, Spaces);
+
+TEST_CASE_TEMPLATE_DEFINE("sine and cosine of narrow results, of every number of 16 bits", Exec, sines_id) {
+  SUBCASE("bf16") {
+    check_sines<Exec, bf16_t>();
+    check_units<Exec>(fn::sin{}, [](double x) { return std::sin(x); });
+    check_units<Exec>(fn::cos{}, [](double x) { return std::cos(x); });
+  }
+  SUBCASE("fp16") { check_sines<Exec, fp16_t>(); }
+}
+TEST_CASE_TEMPLATE_APPLY(sines_id, Spaces);
+
+TEST_CASE("what is usual is asked of every stage of a chain") {
+  auto const shifted = for_narrow(compose(fn::add{}, fn::sin{}));
+  CHECK(usual(shifted, 1.0f, 2.0f));
+  CHECK(!usual(shifted, 16.0f, 16.0f));
+  CHECK(usual(fn::gelu{}, 1e30f));
+  CHECK(!usual(fn::narrow::cos{}, std::numeric_limits<float>::quiet_NaN()));
+  CHECK(std::is_same_v<detail::UsualOf<decltype(shifted)>, decltype(compose(fn::add{}, fn::usual::sin{}))>);
+  CHECK(!detail::has_usual_v<decltype(compose(fn::add{}, fn::narrow::gelu{}))>);
+}
 
 TEST_CASE_TEMPLATE_DEFINE("swiglu of narrow results", Exec, swiglu_id) {
   std::vector<bf16_t> const gate = all_numbers<bf16_t>();

@@ -401,6 +401,19 @@ __device__ __forceinline__ float log2_approximate(float x) {
   return y;
 }
 
+/// sin x and cos x: absolute error 2^-20.5 for |x| <= 2 pi, and beyond 2^-22.5 of x, by which the argument is off when
+/// it becomes turns; subnormal numbers flushed.
+__device__ __forceinline__ float sine_approximate(float x) {
+  float y;
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float cosine_approximate(float x) {
+  float y;
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// The largest of three: one instruction from sm_90 on.
 __device__ __forceinline__ int largest(int a, int b, int c) { return __vimax3_s32(a, b, c); }
 

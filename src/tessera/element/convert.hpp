@@ -18,6 +18,12 @@ namespace tessera::detail {
 template <class T>
 concept narrow_type = float_type<T> && !std::floating_point<T>;
 
+/// Types of no more than eight significant bits.
+template <class T>
+inline constexpr bool few_bits = false;
+template <narrow_type T>
+inline constexpr bool few_bits<T> = FloatFormat<T>::mantissa_bits < 8;
+
 /// fp64 when one of the operands is, fp32 otherwise.
 template <class... T>
 using Real = std::conditional_t<(std::is_same_v<T, double> || ...), double, float>;

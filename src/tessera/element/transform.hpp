@@ -173,13 +173,22 @@ struct PackTransform {
 
   template <class... X>
   KOKKOS_FORCEINLINE_FUNCTION auto evaluate(Place const& at, Pack<X, Width> const&... x) const {
-    using Result = decltype(call(elements.f, std::int64_t{}, x[0]...));
+    if constexpr (few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !Operands::indexed) {
+      bool all = true;
+      unroll<Width>([&](auto j) { all = all & usual(elements.f, x[j]...); });
+      if (all) return evaluate(for_usual(elements.f), at, x...);
+    }
+    return evaluate(elements.f, at, x...);
+  }
+  template <class G, class... X>
+  KOKKOS_FORCEINLINE_FUNCTION auto evaluate(G const& f, Place const& at, Pack<X, Width> const&... x) const {
+    using Result = decltype(call(f, std::int64_t{}, x[0]...));
     Pack<Result, Width> result;
     unroll<Width>([&](auto j) {
       std::int64_t index = 0;
       if constexpr (Operands::indexed)
         index = at.offset[Operands::operands - 1] + clamped(j, at) * places.element[Operands::operands - 1];
-      result[j] = call(elements.f, index, x[j]...);
+      result[j] = call(f, index, x[j]...);
     });
     return round_pack<To>(result);
   }
