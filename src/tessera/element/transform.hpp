@@ -47,11 +47,9 @@ struct Elements {
 
 /// For machines of many threads: a thread has a few packs of Width elements, one vector access each, in flight at once.
 template <class Exec, int Width, class F, class To, class... From>
-struct PackTransform {
+struct TransformOfPacks {
   using Operands = Elements<F, To, From...>;
   using Real = typename Operands::Real;
-  using Places = PackPlaces<Operands::operands, Width>;
-  using Place = typename Places::Place;
   // More accesses of a thread, or larger teams, spread what is under way over more memory: on an H200 a copy in four
   // packs a thread takes 4 % longer.
   static constexpr int threads = 128;
@@ -66,13 +64,84 @@ struct PackTransform {
   };
   using Stage = Leaves<Staged<From>...>;
 
+  /// Of element j of a pack index(j) is the linear index.
+  template <class Index, class... X>
+  KOKKOS_FORCEINLINE_FUNCTION static auto evaluate(F const& f, Index const& index, Pack<X, Width> const&... x) {
+    if constexpr (few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !Operands::indexed) {
+      bool all = true;
+      unroll<Width>([&](auto j) { all = all & usual(f, x[j]...); });
+      if (all) return results(for_usual(f), index, x...);
+    }
+    return results(f, index, x...);
+  }
+
+ private:
+  template <class G, class Index, class... X>
+  KOKKOS_FORCEINLINE_FUNCTION static auto results(G const& f, Index const& index, Pack<X, Width> const&... x) {
+    using Result = decltype(call(f, std::int64_t{}, x[0]...));
+    Pack<Result, Width> result;
+    unroll<Width>([&](auto j) { result[j] = call(f, index(j), x[j]...); });
+    return round_pack<To>(result);
+  }
+};
+
+/// Whole packs of one loop, a load from every input and a store. It has a text of its own, and no parameter that it
+/// does not need, since of small operands both take longer to fetch than the elements.
+template <class Exec, int Width, class F, class To, class... From>
+struct LineTransform : TransformOfPacks<Exec, Width, F, To, From...> {
+  using Base = TransformOfPacks<Exec, Width, F, To, From...>;
+  using Base::in_flight, Base::packs_a_team, Base::threads;
+  using typename Base::Operands;
+
+  Operands elements;
+  int packs;
+
+  LineTransform(Operands const& operands, int count) : elements(operands), packs(count) {}
+
+  std::int64_t teams() const { return (std::int64_t{packs} + packs_a_team - 1) / packs_a_team; }
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    run(team.league_rank() * packs_a_team + thread_of<Exec>(team), std::index_sequence_for<From...>{});
+  }
+
+ private:
+  template <std::size_t... I>
+  KOKKOS_FORCEINLINE_FUNCTION void run(int first, std::index_sequence<I...>) const {
+    [[maybe_unused]] typename Base::Stage stage;
+    auto const inside = [&](int u) { return packs - first > u * threads; };
+    // Behind the last pack that one again, not to be stored.
+    auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs - 1; };
+    unroll<in_flight>(
+        [&](auto u) { (load(leaf<I>(stage).bits[u], static_cast<From const*>(leaf<I>(elements.in)), pack(u)), ...); });
+    unroll<in_flight>([&](auto u) {
+      auto const index = [&](int j) { return Operands::indexed ? std::int64_t{pack(u)} * Width + j : std::int64_t{0}; };
+      Pack<To, Width> const result =
+          Base::evaluate(elements.f, index, widen_pack<typename Base::Real>(leaf<I>(stage).bits[u].pack())...);
+      if (inside(u)) store_pack(elements.out + std::int64_t{pack(u)} * Width, result);
+    });
+  }
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION static void load(PackBits<T, Width>& to, T const* from, int pack) {
+    to = reinterpret_cast<PackBits<T, Width> const*>(from)[pack];
+  }
+};
+
+/// Packs of any places.
+template <class Exec, int Width, class F, class To, class... From>
+struct PackTransform : TransformOfPacks<Exec, Width, F, To, From...> {
+  using Base = TransformOfPacks<Exec, Width, F, To, From...>;
+  using Base::in_flight, Base::packs_a_team, Base::threads;
+  using typename Base::Operands, typename Base::Real, typename Base::Stage;
+  using Places = PackPlaces<Operands::operands, Width>;
+  using Place = typename Places::Place;
+
   Operands elements;
   Places places;
   unsigned vector;  // bit i: input i has packs at aligned addresses
   // The packs' order by what each asks for: instructions are what a transform of 16-bit numbers has too many of.
   enum class Order {
-    line,  // one loop, a load from every input and a store
-    rows,  // the same in two loops, each team in one row
+    rows,  // two loops, each team in one row: a load from every input and a store
     even,  // teams in several rows, and an input may be one element, repeated
     any    // packs that are not full, elements that are no neighbours, more loops
   };
@@ -86,7 +155,7 @@ struct PackTransform {
     for (int i = 0; i < Operands::inputs; ++i) even = even && ((vector >> i & 1) != 0 || p.element[i + 1] == 0);
     int const row = static_cast<int>(p.count[0]);
     bool const whole = row % packs_a_team == 0;
-    order = !even ? Order::any : loads && p.rank == 1 ? Order::line : loads && whole ? Order::rows : Order::even;
+    order = !even ? Order::any : loads && whole ? Order::rows : Order::even;
     if (order == Order::rows) teams_a_row = Divisor(row / packs_a_team);
   }
 
@@ -106,10 +175,7 @@ struct PackTransform {
     // Behind the last pack that one again, not to be stored.
     auto const inside = [&](int u) { return places.packs - first > u * threads; };
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : places.packs - 1; };
-    if (order == Order::line) {
-      unroll<in_flight>([&](auto u) { place[u] = places.place_on_line(pack(u)); });
-      unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
-    } else if (order == Order::rows) {
+    if (order == Order::rows) {
       int const row = team / teams_a_row;
       int const column = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
       unroll<in_flight>([&](auto u) { place[u] = places.place_in_row(row, column + u * threads); });
@@ -122,7 +188,9 @@ struct PackTransform {
       unroll<in_flight>([&](auto u) { (gather<I>(leaf<I>(stage).bits[u], place[u]), ...); });
     }
     unroll<in_flight>([&](auto u) {
-      Pack<To, Width> const result = evaluate(place[u], widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
+      auto const index = [&](int j) { return Operands::indexed ? index_of(place[u], j) : std::int64_t{0}; };
+      Pack<To, Width> const result =
+          Base::evaluate(elements.f, index, widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
       if (!inside(u)) return;
       To* const to = reinterpret_cast<To*>(reinterpret_cast<char*>(elements.out) + place[u].offset[0]);
       if (order != Order::any)
@@ -171,26 +239,9 @@ struct PackTransform {
     }
   }
 
-  template <class... X>
-  KOKKOS_FORCEINLINE_FUNCTION auto evaluate(Place const& at, Pack<X, Width> const&... x) const {
-    if constexpr (few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !Operands::indexed) {
-      bool all = true;
-      unroll<Width>([&](auto j) { all = all & usual(elements.f, x[j]...); });
-      if (all) return evaluate(for_usual(elements.f), at, x...);
-    }
-    return evaluate(elements.f, at, x...);
-  }
-  template <class G, class... X>
-  KOKKOS_FORCEINLINE_FUNCTION auto evaluate(G const& f, Place const& at, Pack<X, Width> const&... x) const {
-    using Result = decltype(call(f, std::int64_t{}, x[0]...));
-    Pack<Result, Width> result;
-    unroll<Width>([&](auto j) {
-      std::int64_t index = 0;
-      if constexpr (Operands::indexed)
-        index = at.offset[Operands::operands - 1] + clamped(j, at) * places.element[Operands::operands - 1];
-      result[j] = call(f, index, x[j]...);
-    });
-    return round_pack<To>(result);
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t index_of(Place const& at, int j) const {
+    constexpr int last = Operands::operands - 1;
+    return at.offset[last] + clamped(j, at) * places.element[last];
   }
 
   KOKKOS_FORCEINLINE_FUNCTION static void store_part(To* to, Pack<To, Width> const& x, Place const& at) {
@@ -444,11 +495,13 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
         sizes[o] = o <= static_cast<int>(sizeof...(From)) ? static_cast<int>(bytes[o]) : 1;
       bool fits = false;
       typename Packs::Places const places(dims, head, sizes, fits);
-      if (fits) {
-        Packs const packs(elements, places, vector);
+      auto const run = [&](auto const& packs) {
         launch<Packs::threads, Packs::teams_at_once>(op, exec, packs.teams(), 0, packs);
-        return;
-      }
+      };
+      bool const loads = vector == (1u << sizeof...(From)) - 1;
+      if (fits && loads && places.even() && places.rank == 1)
+        return run(LineTransform<Exec, width, F, To, From...>(elements, places.packs));
+      if (fits) return run(Packs(elements, places, vector));
     }
   }
   SingleTransform<F, To, From...> const single{elements, {dims, 0}};
