@@ -45,7 +45,7 @@ enum class MxScale : std::uint8_t {
 
 struct MxOptions {
   MxScale scale = MxScale::down;
-  /// Rounds stochastically (round_stochastically) with the Philox word of the element's index i N + j.
+  /// Rounds stochastically (round_stochastically) with philox_shared_word() of the element's index i N + j.
   bool stochastic = false;
   std::uint64_t seed = 0, offset = 0;
 };

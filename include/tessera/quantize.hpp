@@ -43,8 +43,8 @@ struct QuantizeOptions {
   /// Output, an std::int64_t View of rank 0: how many elements of `out` were cut off, which are those that are finite
   /// (in fp32) and would round to a number beyond the largest one if exponents had no limit. Only given scales do it.
   Saturated saturated = {};
-  /// Rounds stochastically (round_stochastically), the element (i, j) with the Philox word of index i N + j, in the
-  /// transposed copy too.
+  /// Rounds stochastically (round_stochastically), the element (i, j) with philox_shared_word() of index i N + j, in
+  /// the transposed copy too: right on average, each element's upper 16 bits independent of all others.
   bool stochastic = false;
   std::uint64_t seed = 0, offset = 0;
 };

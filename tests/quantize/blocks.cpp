@@ -25,7 +25,8 @@ struct How {
 
 template <class Q>
 Q rounded(float q, How const& how, std::size_t index) {
-  std::uint32_t const word = philox_word(how.seed, how.offset, index);
+  std::uint32_t const shared = philox_word(how.seed, how.offset, index / 2);
+  std::uint32_t const word = index % 2 == 0 ? shared : (shared & 0xffff) * 65536 + shared / 65536;
   if constexpr (std::is_same_v<Q, std::int8_t>) {
     if (std::isnan(q)) return 0;
     double const clamped = std::min(std::max(static_cast<double>(q), -127.0), 127.0), whole = std::trunc(clamped);

@@ -50,6 +50,25 @@ struct Word {
 
 }  // namespace
 
+TEST_CASE("two neighbours share a word, each with halves of its own in front") {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    std::uint32_t const word = philox_word(3, 7, i), first = philox_shared_word(3, 7, 2 * i),
+                        second = philox_shared_word(3, 7, 2 * i + 1);
+    CHECK(first == word);
+    CHECK((second >> 16) == (word & 0xffff));
+    CHECK((second & 0xffff) == (word >> 16));
+  }
+}
+
+TEST_CASE("keys of all rounds give the words of their seed") {
+  constexpr std::uint64_t seed = 0xfedcba9876543210, offset = 0x123456789abcdef;
+  PhiloxKeys const keys(seed);
+  for (std::uint64_t const group : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{1} << 40}) {
+    PhiloxCounter const want = philox_words(seed, offset, group), got = keys.words(offset, group);
+    for (int w = 0; w < 4; ++w) CHECK(got[w] == want[w]);
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("philox gives the known answers of Random123", Exec, philox_known) {
   for (std::size_t n = 0; n < std::size(known); ++n) {
     ViewOf<Exec, double*> const out("out", 4), out_of_seven("out", 4);

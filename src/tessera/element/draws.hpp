@@ -37,6 +37,27 @@ class Draws {
   std::uint32_t words_[(Most + a_group - 1 + together - 1) / together * together];
 };
 
+/// The same where two neighbours share a word: philox_shared_word().
+template <int Most>
+class SharedDraws {
+ public:
+  KOKKOS_INLINE_FUNCTION std::uint32_t const* operator()(std::uint64_t seed, std::uint64_t offset, std::uint64_t first,
+                                                         int n) {
+    int const skipped = static_cast<int>(first % 2), pairs = (skipped + n + 1) / 2;
+    std::uint32_t const* const shared = draws_(seed, offset, first / 2, pairs);
+    for (int i = 0; i < pairs; ++i) {
+      words_[2 * i] = shared[i];
+      words_[2 * i + 1] = halves_exchanged(shared[i]);
+    }
+    return words_ + skipped;
+  }
+
+ private:
+  static constexpr int most_pairs = Most / 2 + 1;
+  Draws<most_pairs> draws_;
+  std::uint32_t words_[2 * most_pairs];
+};
+
 }  // namespace tessera::detail
 
 #endif

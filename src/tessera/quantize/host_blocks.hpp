@@ -259,7 +259,7 @@ struct HostBlocks {
     int const first = r * x.tiles(), first_column = r / side * areas.columns;
     if (p.rounding.stochastic)
       return x.for_tiles([&](int tile, int c, int n) TESSERA_INLINE_LAMBDA {
-        Draws<side> draws;
+        SharedDraws<side> draws;
         std::uint32_t const* const words =
             draws(p.rounding.seed, p.rounding.offset, p.rounding.index(x.at.row + r, x.at.column + c), n);
         float quotients[side];

@@ -59,7 +59,7 @@ struct HostMxQuantize {
     if (!rows.options.stochastic) return narrow(x, n, factors, mx_shift, y);
     for (int i = 0, block = 0; i < n; i += size, ++block) {
       int const count = n - i < size ? n - i : size;
-      Draws<size> draws;
+      SharedDraws<size> draws;
       std::uint32_t const* const words =
           draws(rows.options.seed, rows.options.offset, rows.index(row, first + i), count);
       float products[size];

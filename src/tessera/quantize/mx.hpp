@@ -135,7 +135,9 @@ struct PackedMxQuantize : MxPacks<Exec, T> {
   using Base::all, Base::in_flight, Base::lanes, Base::rows, Base::width;
   using typename Base::Atoms, typename Base::Eight, typename Base::Spot, typename Base::Values, typename Base::Words;
 
-  explicit PackedMxQuantize(Base const& packs) : Base(packs) {}
+  PhiloxKeys keys;
+
+  explicit PackedMxQuantize(Base const& packs) : Base(packs), keys(rows.options.seed) {}
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
@@ -176,17 +178,16 @@ struct PackedMxQuantize : MxPacks<Exec, T> {
     top = Atoms::template join<lanes>(top, larger);
     return mx_scale(Eight::magnitude_of(top), rows.quantized, rows.options.scale);
   }
-  /// Each element as what it is rounded to stochastically. Four share an evaluation of Philox.
+  /// Each element as what it is rounded to stochastically. All eight share an evaluation of Philox.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void draw(Spot const& spot, int lane, Values& x) const {
     // Rows are whole blocks: block `index` begins `index` blocks into Philox's sequence.
-    auto const group = static_cast<std::uint64_t>(spot.index * mx_block + lane * width) / 4;
-    unroll<2>([&](auto half) {
-      PhiloxCounter const words = philox_words(rows.options.seed, rows.options.offset, group + half);
-      unroll<4>([&](auto j) {
-        float& element = x[half * 4 + j];
-        element = static_cast<float>(round_stochastically<To>(element, words[int{j}]));
-      });
+    static_assert(width == 8);
+    auto const group = static_cast<std::uint64_t>(spot.index * mx_block + lane * width) / width;
+    PhiloxCounter const words = keys.words(rows.options.offset, group);
+    unroll<width>([&](auto j) {
+      std::uint32_t const word = words[j / 2];
+      x[j] = static_cast<float>(round_stochastically<To>(x[j], j % 2 == 0 ? word : halves_exchanged(word)));
     });
   }
 };

@@ -62,7 +62,7 @@ struct MxRows {
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To rounded(float x, std::int64_t row, std::int64_t column) const {
     if (!options.stochastic) return To::saturate(x);
-    return round_stochastically<To>(x, philox_word(options.seed, options.offset, index(row, column)));
+    return round_stochastically<To>(x, philox_shared_word(options.seed, options.offset, index(row, column)));
   }
 };
 

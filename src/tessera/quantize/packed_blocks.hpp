@@ -48,6 +48,7 @@ struct PackedBlocks {
   BlockProblem p;
   bool wide_stores;                 // of the transposed copy
   std::uint32_t in_step, out_step;  // from row to row, in bytes
+  PhiloxKeys keys;
 
   /// A thread's place: its pieces of rows and of columns, each of 8; and what there is of the block.
   struct Thread {
@@ -83,7 +84,7 @@ struct PackedBlocks {
     team.team_barrier();
     constexpr MagnitudeBits moderate = 0x5d800000;  // 2^60: quotients by regular scales do not overflow
     bool const divides_shortly = scratch.irregular == 0 && top < moderate;
-    PackedBytes::visit(p.out.type, [&](auto tag) {
+    PackedBytes::visit(p.out.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using To = typename decltype(tag)::type;
       if (divides_shortly)
         write<To>(team, scratch, at, thread, raw);
@@ -289,63 +290,86 @@ struct PackedBlocks {
     write_turned<To>(scratch, at, thread);
   }
 
-  /// Rounds stochastically: by the scales of rows, and for the transposed copy by those of columns with the same words.
+  /// Rounds stochastically: for the transposed copy by the scales of columns and, with the same words, by those of
+  /// rows.
   template <class To, class Store>
   KOKKOS_FORCEINLINE_FUNCTION void draw(Scratch& scratch, BlockPlace const& at, Thread const& thread,
                                         Words (&raw)[width], Bytes (&bytes)[width], Store const& store) const {
-    QuotientRounding const& rounding = p.rounding;
-    std::uint64_t group = rounding.index(at.row() + thread.first_row(), at.column() + thread.first_column()) / 4;
+    std::uint64_t const first =
+        p.rounding.index(at.row() + thread.first_row(), at.column() + thread.first_column()) / width;
+    std::uint64_t const step = static_cast<std::uint64_t>(p.rounding.row) / width;
+    auto const group = [&](int k) { return first + step * static_cast<unsigned>(k); };
+    auto const ignored = [](Values const&) {};
+    if (turned_has_scales()) {
+      unroll<width>([&](auto k) TESSERA_INLINE_LAMBDA {
+        Pack<Reciprocal, width> const by = load_pack<width>(scratch.by_column + thread.columns * width);
+        bytes[k] = drawn<To>(raw[k], group(k), by, ignored);
+      });
+      turn_bytes(scratch, thread, bytes);
+    }
     int cut = 0;
-    Bytes turned[width];
-    unroll<width>([&](auto k) {
-      PhiloxCounter const words[2] = {philox_words(rounding.seed, rounding.offset, group),
-                                      philox_words(rounding.seed, rounding.offset, group + 1)};
-      group += static_cast<std::uint64_t>(rounding.row) / 4;
-      Reciprocal const by = scratch.by_row[thread.rows * width + k];
-      Values const x = Eight::elements(raw[k]);
-      Values const q = drawn<To>(
-          x, words, [&](auto) { return by; }, bytes[k]);
-      if (p.saturated != nullptr && thread.has(k))
-        unroll<width>([&](auto j) { cut += Kokkos::fabs(q[j]) >= rounding.cut_off; });
+    unroll<width>([&](auto k) TESSERA_INLINE_LAMBDA {
+      Pack<Reciprocal, width> by;
+      by[0] = scratch.by_row[thread.rows * width + k];
+      unroll<width>([&](auto j) { by[j] = by[0]; });
+      auto const seen = [&](Values const& q) TESSERA_INLINE_LAMBDA {
+        if (p.saturated != nullptr && thread.has(k))
+          unroll<width>([&](auto j) { cut += Kokkos::fabs(q[j]) >= p.rounding.cut_off; });
+      };
+      if constexpr (sizeof(T) == 2) Atoms::renew(raw[k]);
+      bytes[k] = drawn<To>(raw[k], group(k), by, seen);
       store(k);
-      if (!turned_has_scales()) return;
-      drawn<To>(
-          x, words, [&](auto j) { return scratch.by_column[thread.columns * width + j]; }, turned[k]);
     });
     if (p.saturated != nullptr) count(thread, cut);
-    if (turned_has_scales()) turn_bytes(scratch, thread, turned);
   }
 
-  /// Eight elements divided by by(j), and those rounded.
-  template <class To, class By>
-  KOKKOS_FORCEINLINE_FUNCTION static Values drawn(Values const& x, PhiloxCounter const (&words)[2], By const& by,
-                                                  Bytes& bytes) {
+  /// Eight elements divided by `by`, of which `seen` is told, and rounded by the words of the counter `group`.
+  template <class To, class Seen>
+  KOKKOS_FORCEINLINE_FUNCTION Bytes drawn(Words const& raw, std::uint64_t group, Pack<Reciprocal, width> const& by,
+                                          Seen const& seen) const {
     using Rounding = DrawnRounding<To>;
-    auto const word = [&](auto j) { return words[j / 4][j % 4]; };
+    PhiloxCounter const words = keys.words(p.rounding.offset, group);
+    Values const x = Eight::elements(raw);
     auto const magnitude = [](float value) { return 2 * __builtin_bit_cast(std::uint32_t, value); };
     std::uint32_t least = ~0u;  // the smallest magnitude but 0, less one
     float largest_scale = 0;
-    Values q, rounded;
+    Values q;
     unroll<width>([&](auto j) {
-      Reciprocal const scale = by(j);
-      largest_scale = larger(largest_scale, scale[0]);
+      largest_scale = larger(largest_scale, by[j][0]);
       std::uint32_t less = magnitude(x[j]) - 1;
       least = less < least ? less : least;
-      q[j] = Quotient::rounded(x[j], scale[0], scale[1]);
+      q[j] = Quotient::rounded(x[j], by[j][0], by[j][1]);
     });
+    seen(q);
     constexpr float nearly_one = 1.0001f;
     float const normal = largest_scale * (Rounding::smallest_normal * nearly_one);
     if (least < magnitude(normal)) {
       // What is divided may be so small that nothing is left.
-      unroll<width>([&](auto j) {
-        bool const is_zero = Kokkos::fabs(x[j]) * 0x1p89f <= by(j)[0] * 0x1p-61f;
-        rounded[j] = Rounding::any(q[j], word(j), is_zero);
-      });
+      unsigned zeros = 0;
+      unroll<width>([&](auto j) { zeros |= Kokkos::fabs(x[j]) * 0x1p89f <= by[j][0] * 0x1p-61f ? 1u << int{j} : 0u; });
+      draw_small<To>(q, zeros, words);
     } else {
-      unroll<width>([&](auto j) { rounded[j] = Rounding::normal(q[j], word(j)); });
+      unroll<width>([&](auto j) {
+        std::uint32_t const word = words[j / 2];
+        q[j] = Rounding::normal(q[j], j % 2 == 0 ? word : halves_exchanged(word));
+      });
     }
-    bytes = Atoms::template narrowed_words<To>(rounded);
-    return q;
+    return Atoms::template narrowed_words<To>(q);
+  }
+
+  /// Where some are smaller than the normal numbers: rare, and so in a loop, through whose first element all go.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION static void draw_small(Values& q, unsigned zeros, PhiloxCounter words) {
+    TESSERA_ROLLED
+    for (int j = 0; j < width; ++j) {
+      float const rounded = DrawnRounding<To>::any(q[0], words[0], (zeros >> j & 1) != 0);
+      unroll<width - 1>([&](auto i) { q[i] = q[i + 1]; });
+      q[width - 1] = rounded;
+      std::uint32_t const next = halves_exchanged(words[0]);
+      bool const shared = j % 2 == 0;
+      words = {shared ? next : words[1], shared ? words[1] : words[2], shared ? words[2] : words[3],
+               shared ? words[3] : next};
+    }
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void count(Thread const& thread, int cut) const {
@@ -430,7 +454,7 @@ struct PackedBlocks {
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void write_elements(Scratch const& scratch, BlockPlace const& at,
                                                   Thread const& thread) const {
-    constexpr int together = 4;  // which share an evaluation of Philox
+    constexpr int together = 4;
     int cut = 0;
     TESSERA_ROLLED
     for (int e = static_cast<int>(thread.index); e < side * side / together; e += threads) {
@@ -441,8 +465,15 @@ struct PackedBlocks {
       To* const to = static_cast<To*>(const_cast<void*>(p.out.data)) + i * p.out.row + j;
       To* const turned =
           static_cast<To*>(const_cast<void*>(p.transposed.data)) + j * p.transposed.row + i * p.transposed.column;
-      PhiloxCounter words{};
-      if constexpr (Draws) words = philox_words(p.rounding.seed, p.rounding.offset, p.rounding.index(i, j) / together);
+      std::uint32_t words[together] = {};
+      if constexpr (Draws) {
+        std::uint64_t const index = p.rounding.index(i, j);
+        PhiloxCounter const of_eight = keys.words(p.rounding.offset, index / 8);
+        unroll<together>([&](auto k) {
+          std::uint32_t const word = index % 8 == 0 ? of_eight[k / 2] : of_eight[2 + k / 2];
+          words[k] = k % 2 == 0 ? word : halves_exchanged(word);
+        });
+      }
       float const scale = scratch.row_scale[r];
       auto const round = [&](float q, int k) {
         if constexpr (Draws) return QuotientRounding::with_word<To>(q, words[k]);
@@ -495,7 +526,7 @@ void start_packed_blocks(Exec const& exec, QuantizeProblem const& problem) {
         using Kernel = PackedBlocks<Space, typename decltype(tag)::type, decltype(draws)::value>;
         launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(
             "tessera::quantize::blocks", exec, blocks.blocks(), sizeof(typename Kernel::Scratch),
-            Kernel{blocks, wide_stores, step(problem.in), step(problem.out)});
+            Kernel{blocks, wide_stores, step(problem.in), step(problem.out), PhiloxKeys(problem.seed)});
       };
       if (problem.stochastic)
         start(std::true_type{});

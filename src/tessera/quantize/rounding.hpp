@@ -107,7 +107,7 @@ struct QuotientRounding {
   }
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To operator()(float quotient, std::int64_t i, std::int64_t j) const {
-    return stochastic ? with_word<To>(quotient, philox_word(seed, offset, index(i, j))) : stored<To>(quotient);
+    return stochastic ? with_word<To>(quotient, philox_shared_word(seed, offset, index(i, j))) : stored<To>(quotient);
   }
 };
 
