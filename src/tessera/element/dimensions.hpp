@@ -172,22 +172,15 @@ struct PackPlaces {
   /// Every pack is full and found in two loops.
   KOKKOS_INLINE_FUNCTION bool even() const { return head == 0 && tail == Width && rank <= 2; }
 
-  /// The place of a pack where all are `even`: of the only loop, of a row, of any.
-  KOKKOS_FORCEINLINE_FUNCTION Place place_on_line(int pack) const {
+  /// The place of a pack where all are `even`.
+  KOKKOS_FORCEINLINE_FUNCTION Place even_place(int pack) const {
+    int const row = pack / count[0], column = pack - row * static_cast<int>(count[0]);
     Place at;
-    for (int o = 0; o < Operands; ++o) at.offset[o] = std::int64_t{pack} * step[o][0];
+    for (int o = 0; o < Operands; ++o)
+      at.offset[o] = std::int64_t{column} * step[o][0] + std::int64_t{row} * step[o][1];
     at.low = 0;
     at.high = Width;
     return at;
-  }
-  KOKKOS_FORCEINLINE_FUNCTION Place place_in_row(int row, int column) const {
-    Place at = place_on_line(column);
-    for (int o = 0; o < Operands; ++o) at.offset[o] += std::int64_t{row} * step[o][1];
-    return at;
-  }
-  KOKKOS_FORCEINLINE_FUNCTION Place even_place(int pack) const {
-    int const row = pack / count[0];
-    return place_in_row(row, pack - row * static_cast<int>(count[0]));
   }
   KOKKOS_FORCEINLINE_FUNCTION Place place(int pack) const {
     Place at;

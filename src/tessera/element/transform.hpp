@@ -85,45 +85,78 @@ struct TransformOfPacks {
   }
 };
 
-/// Whole packs of one loop, a load from every input and a store. It has a text of its own, and no parameter that it
-/// does not need, since of small operands both take longer to fetch than the elements.
-template <class Exec, int Width, class F, class To, class... From>
-struct LineTransform : TransformOfPacks<Exec, Width, F, To, From...> {
+/// Whole packs of one loop or, with Rows, of two, each team in one row: a load from every input and a store. Each has a
+/// text of its own and no parameter that it does not need, since both take longer to fetch than few elements.
+template <class Exec, int Width, bool Rows, class F, class To, class... From>
+struct WholePacks : TransformOfPacks<Exec, Width, F, To, From...> {
   using Base = TransformOfPacks<Exec, Width, F, To, From...>;
   using Base::in_flight, Base::packs_a_team, Base::threads;
   using typename Base::Operands;
+  using Places = PackPlaces<Operands::operands, Width>;
+  struct NoRows {
+    explicit NoRows(Places const&) {}
+  };
+  struct RowsOfTeams {
+    Divisor teams;                 // of a row
+    int step[Operands::operands];  // bytes from a row to the next
+    explicit RowsOfTeams(Places const& p) : teams(static_cast<int>(p.count[0]) / packs_a_team) {
+      for (int o = 0; o < Operands::operands; ++o) step[o] = p.step[o][1];
+    }
+  };
 
   Operands elements;
   int packs;
+  [[no_unique_address]] std::conditional_t<Rows, RowsOfTeams, NoRows> rows;
 
-  LineTransform(Operands const& operands, int count) : elements(operands), packs(count) {}
+  WholePacks(Operands const& operands, Places const& p) : elements(operands), packs(p.packs), rows(p) {}
 
+  /// Whether such packs are all there are, where every input has them.
+  static bool are_all(Places const& p) {
+    return p.even() && (Rows ? p.rank == 2 && static_cast<int>(p.count[0]) % packs_a_team == 0 : p.rank == 1);
+  }
   std::int64_t teams() const { return (std::int64_t{packs} + packs_a_team - 1) / packs_a_team; }
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
-    run(team.league_rank() * packs_a_team + thread_of<Exec>(team), std::index_sequence_for<From...>{});
+    run(team.league_rank(), thread_of<Exec>(team), std::index_sequence_for<From...>{});
   }
 
  private:
   template <std::size_t... I>
-  KOKKOS_FORCEINLINE_FUNCTION void run(int first, std::index_sequence<I...>) const {
-    [[maybe_unused]] typename Base::Stage stage;
-    auto const inside = [&](int u) { return packs - first > u * threads; };
+  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...>) const {
+    int row = 0, first = team * packs_a_team + thread;
+    if constexpr (Rows) {
+      row = team / rows.teams;
+      first -= row * static_cast<int>(rows.teams) * packs_a_team;
+    }
+    auto const inside = [&](int u) { return Rows || packs - first > u * threads; };
     // Behind the last pack that one again, not to be stored.
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs - 1; };
-    unroll<in_flight>(
-        [&](auto u) { (load(leaf<I>(stage).bits[u], static_cast<From const*>(leaf<I>(elements.in)), pack(u)), ...); });
+    [[maybe_unused]] typename Base::Stage stage;
     unroll<in_flight>([&](auto u) {
-      auto const index = [&](int j) { return Operands::indexed ? std::int64_t{pack(u)} * Width + j : std::int64_t{0}; };
+      ((leaf<I>(stage).bits[u] =
+            reinterpret_cast<PackBits<From, Width> const*>(in_row<I + 1>(leaf<I>(elements.in), row))[pack(u)]),
+       ...);
+    });
+    unroll<in_flight>([&](auto u) {
+      auto const index = [&](int j) { return index_of(row, std::int64_t{pack(u)} * Width + j); };
       Pack<To, Width> const result =
           Base::evaluate(elements.f, index, widen_pack<typename Base::Real>(leaf<I>(stage).bits[u].pack())...);
-      if (inside(u)) store_pack(elements.out + std::int64_t{pack(u)} * Width, result);
+      if (inside(u)) store_pack(in_row<0>(elements.out, row) + std::int64_t{pack(u)} * Width, result);
     });
   }
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION static void load(PackBits<T, Width>& to, T const* from, int pack) {
-    to = reinterpret_cast<PackBits<T, Width> const*>(from)[pack];
+  template <std::size_t Operand, class T>
+  KOKKOS_FORCEINLINE_FUNCTION T* in_row(T* data, [[maybe_unused]] int row) const {
+    if constexpr (Rows)
+      return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(data) + std::int64_t{row} * rows.step[Operand]);
+    else
+      return data;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t index_of([[maybe_unused]] int row, std::int64_t column) const {
+    if constexpr (Rows && Operands::indexed)
+      return std::int64_t{row} * rows.step[Operands::operands - 1] + column;
+    else
+      return column;
   }
 };
 
@@ -139,24 +172,11 @@ struct PackTransform : TransformOfPacks<Exec, Width, F, To, From...> {
   Operands elements;
   Places places;
   unsigned vector;  // bit i: input i has packs at aligned addresses
-  // The packs' order by what each asks for: instructions are what a transform of 16-bit numbers has too many of.
-  enum class Order {
-    rows,  // two loops, each team in one row: a load from every input and a store
-    even,  // teams in several rows, and an input may be one element, repeated
-    any    // packs that are not full, elements that are no neighbours, more loops
-  };
-  Order order;
-  Divisor teams_a_row;  // rows
+  bool even;        // they are whole, of one or two loops, and an input that has none is one element, repeated
 
   PackTransform(Operands const& operands, Places const& p, unsigned vector_inputs)
-      : elements(operands), places(p), vector(vector_inputs) {
-    bool const loads = vector == (1u << Operands::inputs) - 1;
-    bool even = p.even();
+      : elements(operands), places(p), vector(vector_inputs), even(p.even()) {
     for (int i = 0; i < Operands::inputs; ++i) even = even && ((vector >> i & 1) != 0 || p.element[i + 1] == 0);
-    int const row = static_cast<int>(p.count[0]);
-    bool const whole = row % packs_a_team == 0;
-    order = !even ? Order::any : loads && whole ? Order::rows : Order::even;
-    if (order == Order::rows) teams_a_row = Divisor(row / packs_a_team);
   }
 
   std::int64_t teams() const { return (std::int64_t{places.packs} + packs_a_team - 1) / packs_a_team; }
@@ -175,12 +195,7 @@ struct PackTransform : TransformOfPacks<Exec, Width, F, To, From...> {
     // Behind the last pack that one again, not to be stored.
     auto const inside = [&](int u) { return places.packs - first > u * threads; };
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : places.packs - 1; };
-    if (order == Order::rows) {
-      int const row = team / teams_a_row;
-      int const column = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
-      unroll<in_flight>([&](auto u) { place[u] = places.place_in_row(row, column + u * threads); });
-      unroll<in_flight>([&](auto u) { (load<I>(leaf<I>(stage).bits[u], place[u]), ...); });
-    } else if (order == Order::even) {
+    if (even) {
       unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
       unroll<in_flight>([&](auto u) { (load_or_repeat<I>(leaf<I>(stage).bits[u], place[u]), ...); });
     } else {
@@ -193,7 +208,7 @@ struct PackTransform : TransformOfPacks<Exec, Width, F, To, From...> {
           Base::evaluate(elements.f, index, widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
       if (!inside(u)) return;
       To* const to = reinterpret_cast<To*>(reinterpret_cast<char*>(elements.out) + place[u].offset[0]);
-      if (order != Order::any)
+      if (even)
         store_pack(to, result);
       else
         store_part(to, result, places.place(pack(u)));
@@ -498,9 +513,12 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
       auto const run = [&](auto const& packs) {
         launch<Packs::threads, Packs::teams_at_once>(op, exec, packs.teams(), 0, packs);
       };
-      bool const loads = vector == (1u << sizeof...(From)) - 1;
-      if (fits && loads && places.even() && places.rank == 1)
-        return run(LineTransform<Exec, width, F, To, From...>(elements, places.packs));
+      if (fits && vector == (1u << sizeof...(From)) - 1) {
+        using Line = WholePacks<Exec, width, false, F, To, From...>;
+        using Rows = WholePacks<Exec, width, true, F, To, From...>;
+        if (Line::are_all(places)) return run(Line(elements, places));
+        if (Rows::are_all(places)) return run(Rows(elements, places));
+      }
       if (fits) return run(Packs(elements, places, vector));
     }
   }
