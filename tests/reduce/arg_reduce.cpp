@@ -212,6 +212,8 @@ TEST_CASE_TEMPLATE_DEFINE("argmax and logsumexp of strips: ties, NaN and infinit
     check_careful<Exec, T>(14, 70001, 1, 70001, 1);
     check_careful<Exec, T>(520, 1030, 0, 523, 1);
     check_careful<Exec, T>(9, 5003, 1, 5008, 1);  // whole packs
+    check_careful<Exec, T>(290, 61, 1, 64, 1);    // rows of a few of them
+    check_careful<Exec, T>(37, 203, 1, 208, 1);
     check_careful<Exec, T>(1024, 700, 0, 1032, 1);
     check_careful<Exec, T>(40, 9001, 0, 40, 1);
   };

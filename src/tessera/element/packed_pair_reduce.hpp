@@ -15,8 +15,9 @@
 #include <tessera/warp.hpp>
 
 // On a machine with warps, of fp32, fp16 and bf16 in whole packs of 16 bytes. Along the reduced elements a warp has a
-// result, or part of one; across them, where results are neighbours, a thread has a pack of them, and the threads of a
-// team join what they have of the same. Parts lie in the workspace and are joined by a second launch.
+// result, or part of one, or of short rows four of them; across them, where results are neighbours, a thread has a pack
+// of them, and the threads of a team join what they have of the same. Parts lie in the workspace and are joined by a
+// second launch.
 namespace tessera::detail {
 
 /// The first of the largest numbers that a lane has seen; where, in elements from where it began.
@@ -87,6 +88,7 @@ struct LaneOfPair<ExponentialSum<float>> {
 struct PackedPairPlan {
   static constexpr std::int64_t warps = 4096;  // as many keep the memory busy
   static constexpr int along_ahead = 4;        // packs on their way
+  static constexpr int few_lanes = 8;          // that share a result where it has too few packs for a warp
   static constexpr int across_unit = 8;        // rows of a thread across, a multiple of the packs on their way
   static constexpr int across_team = 256;      // threads of a team across
 
@@ -94,6 +96,7 @@ struct PackedPairPlan {
   Dimensions<2> reduced;  // input, index
   std::int64_t results, elements, parts = 1, part_length = 0;
   int width;                            // elements of a pack
+  int lanes = 32;                       // along: that share a result
   int beside_shift = 0, lane_rows = 0;  // across: a team has 2^beside_shift packs, a thread so many rows
   bool along = false, across = false;
 
@@ -111,7 +114,8 @@ struct PackedPairPlan {
     if (!packs || !in_order || results == 0 || elements == 0 ||
         reinterpret_cast<std::uintptr_t>(problem.in) % pack_bytes != 0)
       return;
-    along = reduced.stride[0][0] == 1 && elements >= 32 * width && (results == 1 || kept.stride[0][0] % width == 0);
+    along = reduced.stride[0][0] == 1 && elements >= width && (results == 1 || kept.stride[0][0] % width == 0);
+    if (elements < 32 * width) lanes = few_lanes;
     across = !along && kept.stride[0][0] == 1 && results % width == 0 && reduced.stride[0][0] % width == 0;
     if (along || across) share_out(indexed);
   }
@@ -125,7 +129,7 @@ struct PackedPairPlan {
   }
   void share_out(bool indexed) {
     if (along) {
-      std::int64_t const unit = std::int64_t{32} * width * along_ahead;
+      std::int64_t const unit = std::int64_t{lanes} * width * along_ahead;
       part_length = share(divide_up(elements, unit), warps / results, 1) * unit;
     } else {
       // All at once on 132 multiprocessors, of which each has as many as the registers allow: teams that come later
@@ -173,30 +177,32 @@ struct PackedPairOperands {
   }
 };
 
-template <class Exec, class T, class Pair>
+template <class Exec, class T, class Pair, int Lanes>
 struct PackedPairAlong : PackedPairOperands<Exec, T, Pair> {
   using Base = PackedPairOperands<Exec, T, Pair>;
   using Base::elements, Base::part_length, Base::results, Base::threads, Base::turned, Base::width;
   using typename Base::Atoms, typename Base::Lane;
-  static constexpr int workers_a_team = threads / 32;
+  static constexpr int workers_a_team = threads / Lanes;
 
   std::int64_t workers;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     int const thread = Atoms::thread();
-    std::int64_t const worker = std::int64_t{team.league_rank()} * workers_a_team + thread / 32;
-    if (worker >= workers) return;
-    std::int64_t const part = worker / results, at = worker - part * results;
+    std::int64_t worker = std::int64_t{team.league_rank()} * workers_a_team + thread / Lanes;
+    bool const own = worker < workers && thread % Lanes == 0;
+    if (worker >= workers) worker = workers - 1;  // with the other lanes of its warp
+    // A division takes longer than a short row.
+    std::int64_t const part = worker < results ? 0 : worker / results, at = worker - part * results;
     std::int64_t const begin = part * part_length, left = elements - begin;
     auto const count = static_cast<std::int32_t>(left < part_length ? left : part_length);
     wait_for_kernels_before<Exec>();
-    one_result(this->in + at * this->by + begin, begin, part, at, thread % 32, count);
+    Pair const result = one_result(this->in + at * this->by + begin, begin, thread % Lanes, count);
+    if (own) this->store(part, at, result);
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION void one_result(T const* from, std::int64_t begin, std::int64_t part, std::int64_t at,
-                                              int lane, std::int32_t count) const {
-    constexpr int ahead = PackedPairPlan::along_ahead, step = 32 * width;
+  KOKKOS_FORCEINLINE_FUNCTION Pair one_result(T const* from, std::int64_t begin, int lane, std::int32_t count) const {
+    constexpr int ahead = PackedPairPlan::along_ahead, step = Lanes * width;
     constexpr int chains = 2;  // each waits for itself
     Lane mine[chains];
     std::int32_t i = lane * width;
@@ -213,8 +219,7 @@ struct PackedPairAlong : PackedPairOperands<Exec, T, Pair> {
       mine[0].add(this->turns == 0 ? x : -x, i + j);
     }
     auto const join = [](Pair const& a, Pair const& b) { return Pair::joined(a, b); };
-    Pair const all = Atoms::template join<32>(join(mine[0].pair(begin), mine[1].pair(begin)), join);
-    if (lane == 0) this->store(part, at, all);
+    return Atoms::template join<Lanes>(join(mine[0].pair(begin), mine[1].pair(begin)), join);
   }
 };
 
@@ -360,11 +365,16 @@ bool start_packed_pair_reduction(Exec const& exec, PairReduceProblem const& prob
                                                       (plan.along ? plan.kept : plan.reduced).stride[0][0],
                                                       out_by};
     auto const divide_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-    if (plan.along) {
-      using Kernel = PackedPairAlong<Space, T, Pair>;
+    auto const run_along = [&](auto lanes) {
+      using Kernel = PackedPairAlong<Space, T, Pair, decltype(lanes)::value>;
       std::int64_t const workers = plan.results * plan.parts;
       launch<Kernel::threads>(problem.label, exec, divide_up(workers, Kernel::workers_a_team), 0,
                               Kernel{operands, workers});
+    };
+    if (plan.along && plan.lanes == 32) {
+      run_along(std::integral_constant<int, 32>{});
+    } else if (plan.along) {
+      run_along(std::integral_constant<int, PackedPairPlan::few_lanes>{});
     } else {
       using Kernel = PackedPairAcross<Space, T, Pair>;
       std::int64_t const groups = divide_up(plan.results / plan.width, std::int64_t{1} << plan.beside_shift);
