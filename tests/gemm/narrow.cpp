@@ -207,7 +207,8 @@ TEST_CASE_TEMPLATE_DEFINE("narrow factors: integers are exact, over several step
   for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(33, 31, 65), std::tuple(70, 40, 1100),
                          std::tuple(17, 290, 2100), std::tuple(48, 70, 1088), std::tuple(272, 40, 128)})
     for (bool columns : {false, true}) {
-      CAPTURE(k);
+      int const extent = k;  // lambdas of C++20 capture no structured bindings in every compiler
+      CAPTURE(extent);
       ViewOf<Exec, std::int8_t**> a("A", columns ? k : m, columns ? m : k), b("B", columns ? n : k, columns ? k : n);
       ViewOf<Exec, std::int32_t**> c("C", m, n);
       auto ah = uniform<std::int8_t>(a.size(), 1, -129, 128), bh = uniform<std::int8_t>(b.size(), 2, -129, 128);
