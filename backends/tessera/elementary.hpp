@@ -265,13 +265,6 @@ KOKKOS_FORCEINLINE_FUNCTION float reciprocal_of_normal(float x) {
 #endif
 }
 
-/// Phi(-z) e^(z^2 / 2), Phi the normal distribution, as a rational function within 2.4e-5 (relative) for 0 <= z < 13.3.
-KOKKOS_FORCEINLINE_FUNCTION float scaled_normal_below(float z) {
-  float const p = Kokkos::fma(Kokkos::fma(0.39942502f, z, 1.7841606f), z, 3.21920533f);
-  float const q = Kokkos::fma(Kokkos::fma(z + 4.50618379f, z, 8.7099259f), z, 6.43826279f);
-  return p * reciprocal_of_normal<true>(q);
-}
-
 /// 1 / (1 + 2^-y) within 2^-17, above 1 / 2 within 2^-22: slopes take what it is short of 1. 0 below 2^-126.
 KOKKOS_FORCEINLINE_FUNCTION float logistic_of_power(float y) {
 #if defined(__CUDA_ARCH__)
@@ -421,11 +414,23 @@ KOKKOS_FORCEINLINE_FUNCTION T larger_or_nan(T largest, T x) {
   return x > largest || x != x ? x : largest;
 }
 
+/// The normal distribution left of -|x| is `distribution` e^(-x^2 / 2), a rational function of z = |x| within 2.4e-5
+/// (relative) for z < 13.3, beyond which the power is 0, and NaN for NaN.
+struct NormalTail {
+  float z, distribution, power;
+  KOKKOS_FORCEINLINE_FUNCTION explicit NormalTail(float x)
+      : z(-larger(-Kokkos::abs(x), -14.0f)), power(exp2_below(x * x * (-0.5f * 1.44269504f))) {
+    float const p = Kokkos::fma(Kokkos::fma(0.39942502f, z, 1.7841606f), z, 3.21920533f);
+    float const q = Kokkos::fma(Kokkos::fma(z + 4.50618379f, z, 8.7099259f), z, 6.43826279f);
+    distribution = p * reciprocal_of_normal<true>(q);
+  }
+};
+
 /// x Phi(x) within 2^-14 of it, 0 where Phi(-|x|) is below 2^-126, as max(x, 0) - z Phi(-z), z = |x|. A GPU has powers
 /// and quotients from one unit of a quarter of the rate: there Phi is 2 to a polynomial, within 2^-14.4 for z < 13.2.
 KOKKOS_FORCEINLINE_FUNCTION float gelu_for_narrow(float x) {
-  float const z = -larger(-Kokkos::abs(x), -14.0f);
 #if defined(__CUDA_ARCH__)
+  float const z = -larger(-Kokkos::abs(x), -14.0f);
   float p = -1.92343008e-9f;
   p = fmaf(p, z, 1.40336638e-7f);
   p = fmaf(p, z, -4.50281823e-6f);
@@ -438,8 +443,8 @@ KOKKOS_FORCEINLINE_FUNCTION float gelu_for_narrow(float x) {
   p = fmaf(p, z, -1.00002956f);
   return fmaf(-z, ptx::exp2_approximate(p), larger_or_nan(0.0f, x));
 #else
-  float const power = exp2_below(x * x * (-0.5f * 1.44269504f));
-  return Kokkos::fma(-(scaled_normal_below(z) * z), power, larger(x, 0.0f));
+  NormalTail const tail(x);
+  return Kokkos::fma(-(tail.distribution * tail.z), tail.power, larger(x, 0.0f));
 #endif
 }
 

@@ -56,16 +56,12 @@ template <class Exec, class Compute, class Element, class Sizes>
 using PackedAtoms = openmp::Atoms<KernelSpace<Exec>, Compute, Sizes, Element, true>;
 template <class Exec>
 inline constexpr bool has_packed_atoms = Machine<Exec>::is_host;
-/// f(PackedAtomsTag<Atoms>) of Compute, whose panels have the shape that suits the vector units at hand.
-template <class Atoms_>
-struct PackedAtomsTag {
-  using Atoms = Atoms_;
-};
+/// f(std::type_identity<Atoms>) of Compute, whose panels have the shape that suits the vector units at hand.
 template <class Exec, class Compute, class Sizes, class F>
 auto with_packed_atoms(F const& f) {
   using Wide = openmp::Atoms<KernelSpace<Exec>, Compute, Sizes, Compute, true, true>;
   static bool const wide = openmp::wide_micro_kernel<Compute>() != nullptr;
-  return wide ? f(PackedAtomsTag<Wide>{}) : f(PackedAtomsTag<PackedAtoms<Exec, Compute, Compute, Sizes>>{});
+  return wide ? f(std::type_identity<Wide>{}) : f(std::type_identity<PackedAtoms<Exec, Compute, Compute, Sizes>>{});
 }
 template <class Tile>
 std::size_t packed_bytes(MatrixStack const& m) {

@@ -79,16 +79,6 @@ inline constexpr float log2_e = 1.44269504f;
 /// x / (1 + 2^-y), and 0 at -infinity, where the quotient is.
 KOKKOS_FORCEINLINE_FUNCTION float gated(float x, float y) { return larger(x, -128.0f) * logistic_of_power(y); }
 
-/// The normal distribution left of -|x| is `distribution` e^(-x^2 / 2), a rational function of z = |x| within 2.4e-5
-/// (relative) for z < 13.3, beyond which the power is 0, and NaN for NaN.
-struct NormalTail {
-  float z, distribution, power;
-  KOKKOS_FORCEINLINE_FUNCTION explicit NormalTail(float x)
-      : z(-larger(-Kokkos::abs(x), -14.0f)),
-        distribution(scaled_normal_below(z)),
-        power(exp2_below(x * x * (-0.5f * log2_e))) {}
-};
-
 }  // namespace detail
 
 namespace fn::usual {

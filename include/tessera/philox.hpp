@@ -87,6 +87,11 @@ KOKKOS_INLINE_FUNCTION constexpr std::uint32_t philox_word(std::uint64_t seed, s
 /// A word with its halves exchanged.
 KOKKOS_INLINE_FUNCTION constexpr std::uint32_t halves_exchanged(std::uint32_t word) { return word << 16 | word >> 16; }
 
+/// The word of element j of eight where two neighbours share one, the second with its halves exchanged.
+KOKKOS_FORCEINLINE_FUNCTION constexpr std::uint32_t shared_word(PhiloxCounter const& words, int j) {
+  return j % 2 == 0 ? words[j / 2] : halves_exchanged(words[j / 2]);
+}
+
 /// The random word of element `index` where two neighbours share one and so eight an evaluation: word index / 2 of the
 /// sequence, for the second of the two with its halves exchanged. Each of them is uniform over all 32 bits; beyond its
 /// upper 16, which are its own, it tells of the other's.

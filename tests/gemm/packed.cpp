@@ -18,7 +18,7 @@ std::size_t packing_bytes(detail::GemmProblem const& p, [[maybe_unused]] bool na
     if (narrow) return detail::GemmPacking<Narrow>::bytes(p);
   }
   return detail::with_packed_atoms<Exec, Compute, detail::GemmCoarsenedShort<Compute>>(
-      [&](auto tag) { return detail::GemmPacking<typename decltype(tag)::Atoms>::bytes(p); });
+      [&](auto tag) { return detail::GemmPacking<typename decltype(tag)::type>::bytes(p); });
 }
 
 template <class Exec, class T, class TC>

@@ -216,7 +216,6 @@ struct CorePairPlan {
  private:
   void share_out() {
     constexpr std::int64_t worth_a_team = 16384, most_teams = 512;
-    auto const divide_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
     std::int64_t const row = reduced.extent[0], width = kept.extent[0];
     std::int64_t const slots = along ? results : divide_up(width, pair_columns) * (results / width);
     std::int64_t const steps = !along ? elements : row > 0 ? divide_up(row, pair_strip) * (elements / row) : 0;

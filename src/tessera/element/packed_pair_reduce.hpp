@@ -122,7 +122,6 @@ struct PackedPairPlan {
   bool packed() const { return (along || across) && part_length <= std::numeric_limits<std::int32_t>::max(); }
 
  private:
-  static std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
   /// Units of a worker, where `wanted` of them shall share a result and none has fewer than `fewest`.
   static std::int64_t share(std::int64_t units, std::int64_t wanted, std::int64_t fewest) {
     return divide_up(units, std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, units / fewest)));
@@ -364,7 +363,6 @@ bool start_packed_pair_reduction(Exec const& exec, PairReduceProblem const& prob
                                                       plan.part_length,
                                                       (plan.along ? plan.kept : plan.reduced).stride[0][0],
                                                       out_by};
-    auto const divide_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
     auto const run_along = [&](auto lanes) {
       using Kernel = PackedPairAlong<Space, T, Pair, decltype(lanes)::value>;
       std::int64_t const workers = plan.results * plan.parts;

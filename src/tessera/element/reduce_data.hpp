@@ -16,6 +16,8 @@
 
 namespace tessera::detail {
 
+inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 // ---- what is accumulated
 
 /// first(x) is what one element gives, take(value, x) what it makes of a value, which an element `nothing` leaves

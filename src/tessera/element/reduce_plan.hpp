@@ -28,7 +28,6 @@ struct ReduceTuning {
   static constexpr std::int64_t neighbours = 32;         // packs across that make whole cache lines
 };
 
-inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 inline std::int64_t power_of_two_up(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
 }

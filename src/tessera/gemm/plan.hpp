@@ -384,7 +384,7 @@ GemmPlan choose_gemm(Exec const& exec, GemmProblem const& p, GemmOptions const& 
                                                                                                       reason);
       }
       return with_packed_atoms<Exec, Compute, GemmCoarsenedShort<Compute>>([&](auto tag) {
-        return plan_gemm_panels<Large, typename decltype(tag)::Atoms, Epilogue>(exec, p, options, reason);
+        return plan_gemm_panels<Large, typename decltype(tag)::type, Epilogue>(exec, p, options, reason);
       });
     } else {
       using Small = RegisterAtoms<Exec, Compute, GemmCoarsenedSmall>;

@@ -43,7 +43,7 @@ void run_gemm(Exec const& exec, GemmProblem const& p, GemmPlan const& plan, Epil
         using Short = GemmCoarsenedShort<Compute>;
         if (plan.packed_factors)
           return with_packed_atoms<Exec, Compute, Short>(
-              [&](auto tag) { run_packed_gemm<typename decltype(tag)::Atoms>(exec, p, plan, epilogue); });
+              [&](auto tag) { run_packed_gemm<typename decltype(tag)::type>(exec, p, plan, epilogue); });
         if (plan.tile_k == Short::BK)
           return run_gemm_tiles<RegisterAtoms<Exec, Compute, Short>>(exec, p, plan, epilogue);
       }

@@ -185,10 +185,7 @@ struct PackedMxQuantize : MxPacks<Exec, T> {
     static_assert(width == 8);
     auto const group = static_cast<std::uint64_t>(spot.index * mx_block + lane * width) / width;
     PhiloxCounter const words = keys.words(rows.options.offset, group);
-    unroll<width>([&](auto j) {
-      std::uint32_t const word = words[j / 2];
-      x[j] = static_cast<float>(round_stochastically<To>(x[j], j % 2 == 0 ? word : halves_exchanged(word)));
-    });
+    unroll<width>([&](auto j) { x[j] = static_cast<float>(round_stochastically<To>(x[j], shared_word(words, j))); });
   }
 };
 

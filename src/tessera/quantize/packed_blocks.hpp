@@ -349,10 +349,7 @@ struct PackedBlocks {
       unroll<width>([&](auto j) { zeros |= Kokkos::fabs(x[j]) * 0x1p89f <= by[j][0] * 0x1p-61f ? 1u << int{j} : 0u; });
       draw_small<To>(q, zeros, words);
     } else {
-      unroll<width>([&](auto j) {
-        std::uint32_t const word = words[j / 2];
-        q[j] = Rounding::normal(q[j], j % 2 == 0 ? word : halves_exchanged(word));
-      });
+      unroll<width>([&](auto j) { q[j] = Rounding::normal(q[j], shared_word(words, j)); });
     }
     return Atoms::template narrowed_words<To>(q);
   }
@@ -470,8 +467,7 @@ struct PackedBlocks {
         std::uint64_t const index = p.rounding.index(i, j);
         PhiloxCounter const of_eight = keys.words(p.rounding.offset, index / 8);
         unroll<together>([&](auto k) {
-          std::uint32_t const word = index % 8 == 0 ? of_eight[k / 2] : of_eight[2 + k / 2];
-          words[k] = k % 2 == 0 ? word : halves_exchanged(word);
+          words[k] = index % 8 == 0 ? shared_word(of_eight, k) : shared_word(of_eight, together + k);
         });
       }
       float const scale = scratch.row_scale[r];
