@@ -14,6 +14,7 @@ namespace tessera::detail {
 ///
 ///     thread()                    this thread's place in its team; `lane = thread() % 32`
 ///     join<Lanes>(x, f)           f over the x of `Lanes` neighbouring lanes, a power of two; each gets the same bits
+///     join_few(x, n, f)           the same of n lanes, if few of these powers of two are known before
 ///     of_lane(x, i)               lane i's x, a number of 32 bits
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag

@@ -26,16 +26,23 @@ struct WarpAtoms<Kokkos::Cuda> {
   template <int Lanes, class T, class Join>
   __device__ __forceinline__ static T join(T x, Join const& f) {
 #pragma unroll
-    for (int step = Lanes / 2; step > 0; step /= 2) {
-      T other;
-      static_assert(sizeof(T) % 4 == 0);
-      std::uint32_t words[sizeof(T) / 4];
-      memcpy(words, &x, sizeof(T));
+    for (int step = Lanes / 2; step > 0; step /= 2) x = f(x, of_lane_beside(x, step));
+    return x;
+  }
+  template <class T, class Join>
+  __device__ __forceinline__ static T join_few(T x, int lanes, Join const& f) {
+#pragma unroll 1
+    for (int step = lanes / 2; step > 0; step /= 2) x = f(x, of_lane_beside(x, step));
+    return x;
+  }
+  template <class T>
+  __device__ __forceinline__ static T of_lane_beside(T x, int step) {
+    static_assert(sizeof(T) % 4 == 0);
+    std::uint32_t words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
 #pragma unroll
-      for (std::uint32_t& word : words) word = __shfl_xor_sync(~0u, word, step);
-      memcpy(&other, words, sizeof(T));
-      x = f(x, other);
-    }
+    for (std::uint32_t& word : words) word = __shfl_xor_sync(~0u, word, step);
+    memcpy(&x, words, sizeof(T));
     return x;
   }
 
@@ -109,7 +116,7 @@ struct WarpAtoms<Kokkos::Cuda> {
     Mailbox& box = mailbox<Tag>();
     int const turn = i & 1;
     ptx::barrier_wait(&box.there[turn], i >> 1 & 1);
-    uint4 const words = box.from[turn][threadIdx.x % static_cast<unsigned>(teams)];
+    uint4 const words = box.from[turn][threadIdx.x & static_cast<unsigned>(teams - 1)];
     memcpy(&all, &words, sizeof(T));
 #endif
     return all;
@@ -118,6 +125,70 @@ struct WarpAtoms<Kokkos::Cuda> {
   __device__ __forceinline__ static T share_among_teams_in_turn(T const& x, int teams, int i) {
     send_among_teams_in_turn<Tag>(x, teams, i);
     return sent_among_teams_in_turn<Tag, T>(teams, i);
+  }
+
+  /// Barriers that count the bytes of parts that have come, or of one team the warps that have posted theirs.
+  template <class Tag>
+  __device__ __forceinline__ static std::uint64_t* part_barriers() {
+    __shared__ std::uint64_t there[2];
+    return there;
+  }
+  static constexpr std::size_t posted_part_bytes = sizeof(uint4);
+  template <class Tag>
+  __device__ __forceinline__ static void begin_posting(int teams) {
+#if __CUDA_ARCH__ >= 900
+    if (thread() == 0) {
+      for (int turn = 0; turn < 2; ++turn)
+        ptx::barrier_init(part_barriers<Tag>() + turn, teams > 1 ? 1 : static_cast<int>(blockDim.y));
+      ptx::barrier_init_fence();
+    }
+    if (teams > 1)
+      ptx::cluster_meet();
+    else
+      __syncthreads();
+#endif
+  }
+  /// A place is written again for call i + 2, by who has all parts of call i + 1, which were posted by who had read
+  /// those of call i.
+  template <class Tag, class T>
+  __device__ __forceinline__ static void post_part(void* box, T const& x, int teams, int of_team, int i) {
+    static_assert(sizeof(T) <= sizeof(uint4) && sizeof(T) % 4 == 0);
+    int const turn = i & 1, parts = teams * of_team;
+    uint4 words{};
+    memcpy(&words, &x, sizeof(T));
+    uint4* to = static_cast<uint4*>(box) + turn * parts + threadIdx.y;
+#if __CUDA_ARCH__ >= 900
+    std::uint64_t* const there = part_barriers<Tag>() + turn;
+    if (teams == 1) {
+      if (threadIdx.x > 0) return;
+      *to = words;
+      ptx::barrier_arrive(there);
+      return;
+    }
+    if (thread() == 0) ptx::barrier_arrive_expect(there, static_cast<std::uint32_t>(sizeof(uint4) * parts));
+    if (static_cast<int>(threadIdx.y) < of_team && static_cast<int>(threadIdx.x) < teams) {
+      to += ptx::cluster_rank() * of_team;
+      ptx::cluster_store(ptx::cluster_address(ptx::shared_address(to), threadIdx.x),
+                         ptx::cluster_address(ptx::shared_address(there), threadIdx.x), words);
+    }
+#else  // such kernels are launched with one team, all of whose warps post
+    if (threadIdx.x == 0) *to = words;
+#endif
+  }
+  template <class Tag, class T>
+  __device__ __forceinline__ static T posted_part(void const* box, int parts, int i) {
+    int const turn = i & 1;
+#if __CUDA_ARCH__ >= 900
+    ptx::barrier_wait(part_barriers<Tag>() + turn, i >> 1 & 1);
+#else
+    __syncthreads();
+#endif
+    T x{};
+    if (static_cast<int>(threadIdx.x) < parts) {
+      uint4 const words = static_cast<uint4 const*>(box)[turn * parts + static_cast<int>(threadIdx.x)];
+      memcpy(&x, &words, sizeof(T));
+    }
+    return x;
   }
 
   template <class T, int N>

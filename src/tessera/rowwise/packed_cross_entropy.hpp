@@ -167,34 +167,33 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     RelativeExponential const exponential(1.0f);
     Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
     float const share = this->targets.part();
-    LossTarget<float> target;
-    Questions ahead;  // of the first row's turn
-    Logit logit;
-    int turn = 0;
+    Questions questions;
+    Logit logit;  // of the row that is written, or if there is no gradient, read
     rows.template each_row<StreamedCrossEntropy>(
         [&] {
-          target = next(ahead, rows, share, turn);
-          logit = {};
-          LossPart part;
-          int const behind = target.counts() ? static_cast<int>(target.label) - rows.first_column() : -1;
-          rows.arriving(writes, [&](auto const& packs) {
-            logit.look_for(packs, behind);
-            add(part, rows, packs, exponential);
-          });
-          return part;
+          ask_ahead(questions, rows, share);
+          return State{{}, exponential.reference(lowest)};
         },
-        [&](LossPart x, auto const& join, int) {
-          float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-          float const sum = join(x.sum * exponential(x.top, reference_of(top)), Add{});
-          return LossPart{top, sum, this->smoothing != 0 ? join(x.total, Add{}) : 0.0f};
+        [&](State& row, auto const& packs) {
+          if (!writes) logit.look_for(packs, questions.target(questions.read - 1, share));
+          add(row, rows, packs, exponential);
         },
-        [&](LossPart const& all) {
-          if (target.counts() ? logit.is_here : rows.is_first_lane())
-            this->write_loss(rows.place(), target, all, Kokkos::log(all.sum), logit.value);
+        [&](auto const& each, int) {
+          float const top = each(Larger{}, [](auto const& x) { return x.top; });
+          auto const to = exponential.reference(top);
+          float const sum = each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); });
+          return LossPart{top, sum, this->smoothing != 0 ? each(Add{}, [](auto const& x) { return x.total; }) : 0.0f};
+        },
+        [&](State const&, LossPart const& all, auto const& run) {
+          auto const to = exponential.reference(all.top);
+          LossTarget<float> const target = questions.target(questions.written++, share);
           if (writes && target.counts())
-            write_slopes(rows, all, target, logit, exponential);
+            write_slopes(rows, all, target, logit, exponential, to, run);
           else if (writes)
-            write_zeros(rows);
+            write_zeros(rows, run);
+          if (target.counts() ? logit.is_here : rows.is_first_lane())
+            this->write_loss(rows.place(), target, all, exponential.log_of_sum(all.sum, all.top, to), logit.value);
+          logit.is_here = false;
         });
   }
 
@@ -203,9 +202,9 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     float value = 0;
     bool is_here = false;
 
-    /// `behind`: how far the label is behind the thread's first column.
     template <class Packs>
-    KOKKOS_FORCEINLINE_FUNCTION void look_for(Packs const& packs, int behind) {
+    KOKKOS_FORCEINLINE_FUNCTION void look_for(Packs const& packs, LossTarget<float> const& target) {
+      int const behind = target.counts() ? static_cast<int>(target.label) - packs.column : -1;
       auto const in_slot = static_cast<unsigned>(behind - packs.first), k = in_slot / Rows::step,
                  j = in_slot % Rows::step;
       if (k >= Rows::batch || j >= width || !packs.has(static_cast<int>(k))) return;
@@ -214,40 +213,57 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     }
   };
 
-  KOKKOS_FORCEINLINE_FUNCTION void write_slopes(Rows& rows, LossPart const& all, LossTarget<float> const& target,
-                                                Logit const& logit, RelativeExponential const& exponential) const {
+  struct State {
+    LossPart part;
+    RelativeExponential::Reference to;  // what the sum is relative to
+  };
+
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_slopes(Rows const& rows, LossPart const& all, LossTarget<float> const& target,
+                                                Logit& logit, RelativeExponential const& exponential,
+                                                RelativeExponential::Reference const& to, Run const& run) const {
     LossSlope const slope(target, all, this->smoothing, this->each);
-    float const relative_to = reference_of(all.top);
-    T* const to = rows.data(this->d_logits);
-    rows.again([&](auto const& packs) {
+    T* const out = rows.data(this->d_logits);
+    auto const put = [&](auto const& packs) {
+      logit.look_for(packs, target);
       unroll<Rows::batch>([&](auto k) {
         typename Rows::Values x = Rows::Atoms::widened(packs.raw[0][k]);
-        for (int j = 0; j < width; ++j) x[j] = exponential(x[j], relative_to) * slope.factor - slope.less;
-        rows.store(to, packs, k, Rows::Atoms::template narrowed<T>(x));
+        for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to) * slope.factor - slope.less;
+        rows.store(out, packs, k, Rows::Atoms::template narrowed<T>(x));
       });
-      rows.store_ends(to, packs);
-    });
+      rows.store_ends(out, packs);
+    };
+    run(put, std::true_type{});
     if (logit.is_here)
-      (&rows.place().template value<T>(this->d_logits))[target.label] =
-          T(slope.of_label(exponential(logit.value, relative_to)));
+      (&rows.place().template value<T>(this->d_logits))[target.label] = T(slope.of_label(exponential(logit.value, to)));
   }
   /// The gradient of a row that does not count.
-  KOKKOS_FORCEINLINE_FUNCTION void write_zeros(Rows& rows) const {
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_zeros(Rows const& rows, Run const& run) const {
     T* const to = rows.data(this->d_logits);
-    rows.again([&](auto const& packs) {
+    auto const put = [&](auto const& packs) {
       typename Rows::Raw zero;
       for (int j = 0; j < width; ++j) zero[j] = T(0.0f);
       unroll<Rows::batch>([&](auto k) { rows.store(to, packs, k, zero); });
       rows.store_ends(to, packs);
-    });
+    };
+    run(put, std::false_type{});
   }
 
-  /// What has been asked for of 32 rows, one a lane, and what 32 others are about. A load waits behind all that is on
-  /// its way into the ring, so that it is asked for long before.
+  /// What rows are about, of 32 of them one a lane. A load waits behind all that is on its way into the ring, so that
+  /// it is asked for long before.
   struct Questions {
-    Labels::Bits label = {};
-    float slope = 0, gradient = 0;
-    int known = 0;
+    Labels::Bits label = {};  // on their way, of the 32 rows that come
+    float slope = 0;
+    int known = 0, known_before = 0;  // the labels of these rows and of the 32 before, of which some are to be written
+    float gradient = 0, gradient_before = 0;
+    int read = 0, written = 0;  // rows
+
+    KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(int row, float share) const {
+      bool const before = row / 32 < (read - 1) / 32;
+      return {Rows::Atoms::of_lane(before ? known_before : known, row % 32),
+              Rows::Atoms::of_lane(before ? gradient_before : gradient, row % 32), share};
+    }
   };
   KOKKOS_FORCEINLINE_FUNCTION void ask(Questions& x, Rows const& rows, int later) const {
     int const row = later + Rows::Atoms::thread() % 32;
@@ -256,22 +272,24 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     x.label = this->targets.labels.bits(place.offset(this->targets.place));
     x.slope = this->targets.slope(place.offset(this->targets.d_loss));
   }
-  /// What the next row is about; `turn` counts the rows.
-  KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> next(Questions& x, Rows const& rows, float share, int& turn) const {
-    int const lane = turn++ % 32;
-    if (lane == 0) {
-      if (turn == 1) ask(x, rows, 0);
+  /// For every row that is read, before.
+  KOKKOS_FORCEINLINE_FUNCTION void ask_ahead(Questions& x, Rows const& rows, float share) const {
+    if (x.read % 32 == 0) {
+      if (x.read == 0) ask(x, rows, 0);
       auto const own = LossTargets<float>::target(this->targets.labels(x.label), share, x.slope);
+      x.known_before = x.known;
+      x.gradient_before = x.gradient;
       x.known = static_cast<int>(own.label);
       x.gradient = own.gradient;
       ask(x, rows, 32);
     }
-    return {Rows::Atoms::of_lane(x.known, lane), Rows::Atoms::of_lane(x.gradient, lane), share};
+    ++x.read;
   }
 
   template <class Packs>
-  KOKKOS_FORCEINLINE_FUNCTION void add(LossPart& part, Rows const& rows, Packs const& packs,
+  KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Rows const& rows, Packs const& packs,
                                        RelativeExponential const& exponential) const {
+    LossPart& part = row.part;
     typename Rows::Values x[Rows::batch];
     float top = part.top, sum = 0;
     unroll<Rows::batch>([&](auto k) {
@@ -283,13 +301,14 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
         for (int j = 0; j < width; ++j)
           if (rows.has_element(packs, k, j)) part.total += x[k][j];
       });
-    float const relative_to = reference_of(top);
+    auto const to = exponential.reference(top);
     unroll<Rows::batch>([&](auto k) {
-      for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], relative_to);
+      for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], to);
       sum += sum_of(x[k]);
     });
-    part.sum = part.sum * exponential(part.top, relative_to) + sum;
+    part.sum = part.sum * exponential.change(part.top, row.to, to) + sum;
     part.top = top;
+    row.to = to;
   }
 };
 
@@ -327,8 +346,8 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
       if (!fits_a_team(rows))
         with_row_kind(rows, [&](auto ragged) {
           using Kernel = StreamedCrossEntropy<Space, T, decltype(ragged)::value>;
-          started = launch_streamed<typename Kernel::Rows>(
-              label, exec, Kernel(common), {.writes = problem.d_logits.present(), .row = 2.2, .alone = 0.64});
+          started = launch_streamed<typename Kernel::Rows>(label, exec, Kernel(common),
+                                                           {.writes = problem.d_logits.present()});
         });
       else if (rows.ragged)
         with_ragged_shape(rows.packs, start);

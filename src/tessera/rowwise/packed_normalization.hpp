@@ -263,15 +263,18 @@ struct StreamedNorm {
   KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
     Parameters const parameters = kept(rows);
     rows.template each_row<StreamedNorm>(
-        [&] { return moments(rows); },
-        [&](SampleMoments x, auto const& join, int elements) {
-          if (!centered) return SampleMoments{0, 0, join(x.squares, Add{})};
+        [] { return RowState<SampleMoments>{}; }, [&](auto& row, auto const& packs) { add(row.part, rows, packs); },
+        [&](auto const& each, int elements) {
+          if (!centered) return SampleMoments{0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
           auto const count = static_cast<float>(elements);
-          float const center = join(x.count * x.mean, Add{}) * (elements > 0 ? 1 / count : 0.0f),
-                      difference = x.mean - center;
-          return SampleMoments{count, center, join(x.squares + x.count * difference * difference, Add{})};
+          float const center =
+              each(Add{}, [](auto const& x) { return x.count * x.mean; }) * (elements > 0 ? 1 / count : 0.0f);
+          return SampleMoments{count, center, each(Add{}, [&](auto const& x) {
+                                 float const difference = x.mean - center;
+                                 return x.squares + x.count * difference * difference;
+                               })};
         },
-        [&](SampleMoments const& all) { write_row(rows, parameters, all); });
+        [&](auto const&, SampleMoments const& all, auto const& run) { write_row(rows, parameters, all, run); });
   }
 
   /// Where this thread reads the parameters, from its first column on.
@@ -300,7 +303,9 @@ struct StreamedNorm {
     return own;
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows& rows, Parameters const& parameters, SampleMoments const& all) const {
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows const& rows, Parameters const& parameters, SampleMoments const& all,
+                                             Run const& run) const {
     float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
     if (rows.is_first_lane()) {
       if (mean.present()) rows.place().template value<float>(mean) = center;
@@ -311,7 +316,7 @@ struct StreamedNorm {
     PackedOutputs<T>::visit(out.type, [&](auto tag) {
       using To = typename decltype(tag)::type;
       To* const to = rows.template data<To>(out);
-      rows.again([&](auto const& packs) {
+      auto const put = [&](auto const& packs) {
         auto const write = [&](auto const& scale) {
           unroll<Rows::batch>([&](auto k) {
             Values x = values(packs, k);
@@ -329,7 +334,8 @@ struct StreamedNorm {
             if (packs.has(k))
               scale_pack<Atoms, T, false>(parameters.weight, parameters.bias, packs.first + k * Rows::step, x);
           });
-      });
+      };
+      run(put, std::true_type{});
     });
   }
   /// With parameters of T, all of which are read before the first is waited for: there is no question among them.
@@ -364,24 +370,21 @@ struct StreamedNorm {
     return x;
   }
 
-  /// Of this thread's part of a row; writes the sum with the residual.
-  KOKKOS_FORCEINLINE_FUNCTION SampleMoments moments(Rows& rows) const {
-    SampleMoments all;
-    T* const kept = sum.present() ? rows.data(sum) : nullptr;
-    rows.arriving(true, [&](auto const& packs) {
-      Values x[Rows::batch];
-      unroll<Rows::batch>([&](auto k) {
-        x[k] = values(packs, k);
-        if (Operands == 2 && kept != nullptr) rows.store(kept, packs, k, Atoms::template narrowed<T>(x[k]));
-      });
-      if (centered)
-        include(all, x, packs);
-      else
-        unroll<Rows::batch>([&](auto k) {
-          for (int j = 0; j < width; ++j) all.squares += x[k][j] * x[k][j];
-        });
+  /// Of some packs of the row that is read; writes the sum with the residual.
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add(SampleMoments& all, Rows const& rows, Packs const& packs) const {
+    Values x[Rows::batch];
+    unroll<Rows::batch>([&](auto k) {
+      x[k] = values(packs, k);
+      if (Operands == 2 && sum.present())
+        rows.store(rows.data_of_read(sum), packs, k, Atoms::template narrowed<T>(x[k]));
     });
-    return all;
+    if (centered)
+      include(all, x, packs);
+    else
+      unroll<Rows::batch>([&](auto k) {
+        for (int j = 0; j < width; ++j) all.squares += x[k][j] * x[k][j];
+      });
   }
 
   template <class Packs>
@@ -423,7 +426,8 @@ bool start_streamed_norm(Exec const& exec, NormProblem const& problem,
   std::size_t column_bytes = 0;
   for (Operand const* a : {&kernel.weight, &kernel.bias})
     if (a->present()) column_bytes += size_of(a->type);
-  return launch_streamed<Rows>(problem.label, exec, kernel, {.may_repeat = !overwrites, .column_bytes = column_bytes});
+  return launch_streamed<Rows>(problem.label, exec, kernel,
+                               {.may_repeat = !overwrites, .is_light = !kernel.centered, .column_bytes = column_bytes});
 }
 
 /// As many teams as a multiprocessor has room for, with the parameters of each.

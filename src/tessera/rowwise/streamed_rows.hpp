@@ -23,9 +23,9 @@
 // load of single elements would wait behind all that has been asked for before.
 namespace tessera::detail {
 
-/// Two such teams on a multiprocessor are 32 warps of 64 registers a thread, which hold two packs: 16 warps with twice
-/// as many are too few to hide what each of them waits for.
-inline constexpr int streamed_threads = 512, streamed_packs = 2, streamed_teams_at_once = 2;
+/// One such team on a multiprocessor is 16 warps of 128 registers a thread, which hold two sets of four packs: of the
+/// row that is written and of the one that is read.
+inline constexpr int streamed_threads = 512, streamed_packs = 4;
 
 /// How the rows of a launch are laid out over teams.
 struct RowStream {
@@ -36,6 +36,15 @@ struct RowStream {
   int twice = 0;               // slots of a row that are copied twice
   int part = 0;                // packs of a row that a team has
   bool keeps_columns = false;  // there is room for what the columns of a team's part have in common
+  bool keeps = true;           // a row stays in the ring until its result is written
+  bool at_once = false;        // a row's result is written while later ones are read,
+  int ahead = 0;               // and of the next but one so many slots before the next one's parts are needed
+};
+
+/// What is found of a row while it is read.
+template <class Part_>
+struct RowState {
+  Part_ part{};
 };
 
 /// A row of a launch: PackedRowPlace where rows are few enough to count in 31 bits, and most often of one matrix.
@@ -61,9 +70,11 @@ class StreamedRows {
                        warps = threads / 32;
   static constexpr int step = threads * width;  // elements from a thread's pack to its next one
   using Atoms = WarpAtoms<Exec>;
+  using Element = T;
   using Raw = Pack<T, width>;
   using Values = Pack<float, width>;
-  static constexpr std::size_t operand_bytes = sizeof(Raw) * Operands, slot_bytes = operand_bytes * batch * threads;
+  static constexpr std::size_t operand_bytes = sizeof(Raw) * Operands, slot_bytes = operand_bytes * batch * threads,
+                               box_bytes = Atoms::posted_part_bytes * 2 * 32;
 
   /// A thread's packs of a slot: pack k begins `first` + k * step elements behind the thread's first one of the row, if
   /// it has(k). Of `Full` ones, which ragged rows tell apart, all are there, and whole but for what lies before the
@@ -73,6 +84,7 @@ class StreamedRows {
     Raw raw[Operands][batch];
     Raw* place;       // in scratch
     int first, left;  // packs of the team from the thread's first one on
+    int column;       // of the thread's first pack of the row
 
     template <class K>
     KOKKOS_FORCEINLINE_FUNCTION bool has(K k) const {
@@ -87,7 +99,7 @@ class StreamedRows {
 
   template <class Tag>
   KOKKOS_FORCEINLINE_FUNCTION static void begin(RowStream const& stream) {
-    Atoms::template begin_sharing_among_teams<Tag>(stream.teams);
+    Atoms::template begin_posting<Tag>(stream.teams);
   }
 
   /// Begins to copy. `beyond` is what lies beyond a row.
@@ -100,36 +112,39 @@ class StreamedRows {
     begins_row = first == 0;
     own = first + Atoms::thread();
     packs = left < stream.part ? left : stream.part;
+    box = team.team_scratch(0).get_shmem_aligned(std::size_t{box_bytes}, 16);
     room = static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(slot_bytes * stream.ring, 16)) + Atoms::thread();
     unroll<Operands>([&](auto which) {
       from[which] = operands[which];
       rest[which] = beyond[which];
     });
-    row = copied_row = group;
-    find_row();
-    copied_column = column;
-    copied_full = full;
+    written.row = read.row = copied.row = group;
+    find(written);
+    read = copied = written;
     find_copied();
     TESSERA_ROLLED
     for (int i = 0; i < stream.ring; ++i) copy_next(slot(i));
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place() const { return {grid, row}; }
-  /// Whether there is the row that comes `later` rows after this one, and its place.
-  KOKKOS_FORCEINLINE_FUNCTION bool is_row(int later) const { return row + later * stream.streams < rows(); }
-  KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place(int later) const { return {grid, row + later * stream.streams}; }
+  /// The row that is written.
+  KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place() const { return {grid, written.row}; }
+  /// Whether there is the row that comes `later` rows after the one that is read, and its place.
+  KOKKOS_FORCEINLINE_FUNCTION bool is_row(int later) const { return read.row + later * stream.streams < rows(); }
+  KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place(int later) const { return {grid, read.row + later * stream.streams}; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_first_lane() const { return begins_row && Atoms::thread() == 0; }
-  /// The column of this thread's first pack; of a ragged row it may begin before the row.
-  KOKKOS_FORCEINLINE_FUNCTION int first_column() const { return column; }
+  /// The column of this thread's first pack of the row that is read; of a ragged row it may begin before the row.
+  KOKKOS_FORCEINLINE_FUNCTION int first_column() const { return column_in(read); }
+  /// Where this thread's first pack of the row that is written is, or of that which is read.
   template <class To = T>
   KOKKOS_FORCEINLINE_FUNCTION To* data(Operand const& a) const {
-    return static_cast<To*>(const_cast<void*>(a.data)) + place().offset(a) + column;
+    return data_of<To>(a, written);
   }
+  KOKKOS_FORCEINLINE_FUNCTION T* data_of_read(Operand const& a) const { return data_of<T>(a, read); }
   /// Whether element j of pack k is in the row.
   template <bool Full>
   KOKKOS_FORCEINLINE_FUNCTION bool has_element(Packs<Full> const& x, int k, int j) const {
     if (!ragged || (Full && k > 0)) return x.has(k);
-    return x.has(k) && is_in_row(column + x.first + k * step + j);
+    return x.has(k) && is_in_row(x.column + x.first + k * step + j);
   }
   /// Stores pack k, `to` being the place of this thread's first one: what is in the row of it, with store_ends().
   template <bool Full, class To>
@@ -140,7 +155,7 @@ class StreamedRows {
       store_pack<width>(to, x);
     } else {
       static_assert(sizeof(To) == sizeof(T));
-      if ((Full && k > 0) || is_whole(column + at.first + k * step))
+      if ((Full && k > 0) || is_whole(at.column + at.first + k * step))
         Atoms::store_at_once(to, x);
       else
         store_pack<width>(reinterpret_cast<To*>(at.place + k * threads), x);
@@ -150,7 +165,7 @@ class StreamedRows {
   template <bool Full, class To>
   KOKKOS_FORCEINLINE_FUNCTION void store_ends(To* to, Packs<Full> const& at) const {
     if constexpr (ragged) {
-      int first = column + at.first;
+      int first = at.column + at.first;
       if (Full && first >= 0) return;
       TESSERA_ROLLED
       for (int k = 0; k < (Full ? 1 : batch); ++k, first += step) {
@@ -176,63 +191,143 @@ class StreamedRows {
     for (int at = 0; at < packs_from_here(); at += threads) f(at * width);
   }
 
-  /// For every row of the team: read() gives what is found of a thread's part of it, and write(all) is called with
-  /// what all have found. merge(x, join, elements), where join(y, f) is f over the y of all that merge and `elements`
-  /// how many those have (of rows that are whole packs), is called for the lanes of a warp, then for the warps of the
-  /// team, then for the teams of the row; an X{} has no weight.
-  template <class Tag, class Read, class Merge, class Write>
-  KOKKOS_FORCEINLINE_FUNCTION void each_row(Read const& read, Merge const& merge, Write const& write) {
-    TESSERA_ROLLED
-    for (int i = 0; row < rows(); ++i) {
-      auto x = merge(
-          read(), [](auto y, auto const& f) { return Atoms::template join<32>(y, f); }, elements_of_warp());
-      x = merge(
-          Atoms::template share_in_turn<Tag, warps>(x, i & 1),
-          [](auto y, auto const& f) { return Atoms::template join<warps>(y, f); }, width * packs);
-      if (stream.teams > 1) {
-        x = Atoms::template share_among_teams_in_turn<Tag>(x, stream.teams, i);
-        if (Atoms::thread() % most_teams_together >= stream.teams) x = decltype(x){};
-        x = merge(
-            x, [](auto y, auto const& f) { return Atoms::template join<most_teams_together>(y, f); }, grid.columns);
+  /// For every row of the team: begin() gives the state of a row that is read, which has a `part`; take(state, packs)
+  /// adds packs to it, filled up with what lies beyond a row; and write(state, all, run) is called with the joined
+  /// parts of all threads that share the row. There run(put, fuses) is put(packs) for all packs of the row, in some
+  /// order; if it `fuses` them (std::true_type), while later ones are taken. merge(each, elements), where each(f,
+  /// value) is f over value(x) of all parts x that are joined and `elements` how many those have (of rows that are
+  /// whole packs), is called for the lanes of a warp and then for all warps of the row, or for those of a team and then
+  /// for all teams; a part{} has no weight.
+  template <class Tag, class Begin, class Take, class Merge, class Write>
+  KOKKOS_FORCEINLINE_FUNCTION void each_row(Begin const& begin, Take const& take, Merge const& merge,
+                                            Write const& write) {
+    using State = decltype(begin());
+    State now = begin(), posted{};
+    auto const taking = [&](auto const& packs) { take(now, packs); };
+    // Calls step(i, slot) for what is left of the row that is read, and for the first slots of the next one.
+    auto const take_on = [&](int first, int turn, auto const& step) {
+      int slot = first + stream.ahead;
+      TESSERA_ROLLED
+      for (int i = first;; ++i, ++slot) {
+        if (i + stream.ahead == stream.slots) {
+          if (is_row(0)) post<Tag>(now.part, merge, turn);
+          posted = now;
+          next(read);
+          if (is_row(0)) now = begin();
+          slot = 0;
+        }
+        if (i == stream.slots) break;
+        step(i, slot);
       }
-      write(x);
-      row += stream.streams;
-      if constexpr (ragged) find_row();
-    }
-  }
-
-  /// For read(): take(packs) for every slot that this thread has something of, filled up with what lies beyond a row.
-  /// Unless it `keeps` them slots are free then.
-  template <class Take>
-  KOKKOS_FORCEINLINE_FUNCTION void arriving(bool keeps, Take const& take) {
-    int at = begins;
+    };
     TESSERA_ROLLED
-    for (int i = 0; i < stream.slots; ++i) {
-      bool const frees = !keeps || i < stream.twice;
-      Atoms::wait_for_copies(stream.ring - 1 - (frees ? 0 : i - stream.twice));
-      with_packs<true>(slot(at), i, take);
-      if (frees) copy_next(slot(at));
-      at = after(at);
-    }
-    if (!keeps) begins = at;
-  }
-
-  /// For write(), if arriving() has kept them: put(packs) for the slots of the row, in some order.
-  template <class Put>
-  KOKKOS_FORCEINLINE_FUNCTION void again(Put const& put) {
-    begins += stream.twice;
-    while (begins >= stream.ring) begins -= stream.ring;
-    TESSERA_ROLLED
-    for (int i = 0; i < stream.slots; ++i) {
-      int const which = i + stream.twice < stream.slots ? i + stream.twice : i + stream.twice - stream.slots;
-      if (stream.twice > 0) Atoms::wait_for_copies(stream.ring - 1);
-      with_packs<false>(slot(begins), which, put);
-      copy_next(slot(begins));
-      begins = after(begins);
+    for (int i = -1; written.row < rows(); ++i) {
+      bool taken = false;
+      if (i >= 0) {
+        State const known = posted;
+        write(known, collected<Tag, decltype(State::part)>(merge, i), [&](auto const& put, auto fuses) {
+          if constexpr (decltype(fuses)::value) {
+            if (stream.at_once) {
+              take_on(0, i + 1, [&](int at, int slot) { both(put, at, taking, slot); });
+              taken = true;
+              return;
+            }
+          }
+          again(put);
+        });
+        next(written);
+      }
+      if (!taken) take_on(i < 0 ? -stream.ahead : 0, i + 1, [&](int, int slot) { arriving(slot, taking); });
     }
   }
 
  private:
+  /// A row, and of a ragged one the column of this thread's first pack and how many slots are full.
+  struct Spot {
+    int row = 0, column = 0, full = 0;
+  };
+
+  /// Few warps post their parts to all teams of the row; of more the parts of a team are joined first.
+  static constexpr int most_parts = 32;
+  KOKKOS_FORCEINLINE_FUNCTION int parts_of_team() const { return stream.teams * warps <= most_parts ? warps : 1; }
+
+  template <class Tag, class Part, class Merge>
+  KOKKOS_FORCEINLINE_FUNCTION void post(Part const& own, Merge const& merge, int turn) const {
+    Part part = merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(own), f); },
+                      elements_of_warp());
+    if (parts_of_team() == 1) {
+      Part const x = Atoms::template share_in_turn<Tag, warps>(part, turn & 1);
+      part = merge([&](auto const& f, auto const& value) { return Atoms::template join<warps>(value(x), f); },
+                   width * packs);
+    }
+    Atoms::template post_part<Tag>(box, part, stream.teams, parts_of_team(), turn);
+  }
+  template <class Tag, class Part, class Merge>
+  KOKKOS_FORCEINLINE_FUNCTION Part collected(Merge const& merge, int turn) const {
+    auto const x = Atoms::template posted_part<Tag, Part>(box, stream.teams * parts_of_team(), turn);
+    return merge([&](auto const& f, auto const& value) { return Atoms::template join<most_parts>(value(x), f); },
+                 grid.columns);
+  }
+
+  /// take(packs) for a slot of the row that is read, if there is one. If it is not kept the slot is free then.
+  template <class Take>
+  KOKKOS_FORCEINLINE_FUNCTION void arriving(int which, Take const& take) {
+    if (!is_row(0)) return;
+    Atoms::wait_for_copies(stream.ring - 1 - lead);
+    with_packs<true>(read, slot(arrives), which, take);
+    arrives = after(arrives);
+    ++lead;
+    if (!stream.keeps || which < stream.twice) free_slot();
+  }
+  /// put(packs) for the slots of a row that has been kept, of which those that are copied twice come last.
+  template <class Put>
+  KOKKOS_FORCEINLINE_FUNCTION void again(Put const& put) {
+    TESSERA_ROLLED
+    for (int i = 0; i < stream.slots; ++i) {
+      int which = i + stream.twice;
+      if (which >= stream.slots) {
+        which -= stream.slots;
+        Atoms::wait_for_copies(stream.ring - 1);
+        arrives = after(arrives);
+        ++lead;
+      }
+      with_packs<false>(written, slot(begins), which, put);
+      free_slot();
+    }
+  }
+  /// A slot of the one and a slot of the other, together.
+  template <class Put, class Take>
+  KOKKOS_FORCEINLINE_FUNCTION void both(Put const& put, int which_put, Take const& take, int which_taken) {
+    bool const reads = is_row(0);
+    if (reads) Atoms::wait_for_copies(stream.ring - 1 - lead);
+    if constexpr (ragged) {
+      with_packs<false>(written, slot(begins), which_put, put);
+      free_slot();
+      if (reads) with_packs<true>(read, slot(arrives), which_taken, take);
+    } else {
+      int const first = own * width, left = left_in(which_taken, first);
+      if (reads && left > 0) {
+        if (left <= (batch - 1) * threads) fill_up(slot(arrives), left, first + which_taken * batch * step);
+        auto const a = packs_at<false>(slot(begins), which_put, left_in(which_put, first), first),
+                   b = packs_at<false>(slot(arrives), which_taken, left, first);
+        put(a);
+        take(b);
+      } else {
+        put(packs_at<false>(slot(begins), which_put, left_in(which_put, first), first));
+      }
+      free_slot();
+    }
+    if (reads) {
+      arrives = after(arrives);
+      ++lead;
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void free_slot() {
+    copy_next(slot(begins));
+    begins = after(begins);
+    --lead;
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION int rows() const { return static_cast<int>(grid.rows); }
   KOKKOS_FORCEINLINE_FUNCTION Raw* slot(int at) const { return room + at * (Operands * batch * threads); }
   KOKKOS_FORCEINLINE_FUNCTION int after(int at) const { return at + 1 == stream.ring ? 0 : at + 1; }
@@ -268,27 +363,41 @@ class StreamedRows {
     int const beyond_first = whole - (batch - 1) * threads;  // packs after which one more makes a slot full
     return beyond_first <= 0 ? 0 : (beyond_first + batch * threads - 1) / (batch * threads);
   }
-  KOKKOS_FORCEINLINE_FUNCTION void find_row() {
-    column = column_of(row);
-    full = full_slots(column);
+  KOKKOS_FORCEINLINE_FUNCTION void find(Spot& spot) const {
+    if constexpr (ragged) {
+      spot.column = column_of(spot.row);
+      spot.full = full_slots(spot.column);
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void next(Spot& spot) const {
+    spot.row += stream.streams;
+    find(spot);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int column_in(Spot const& spot) const { return ragged ? spot.column : own * width; }
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION To* data_of(Operand const& a, Spot const& spot) const {
+    return static_cast<To*>(const_cast<void*>(a.data)) + StreamedPlace{grid, spot.row}.offset(a) + column_in(spot);
   }
 
+  template <bool Full>
+  KOKKOS_FORCEINLINE_FUNCTION Packs<Full> packs_at(Raw* place, int which, int left, int column) const {
+    Packs<Full> x;
+    unroll<batch>([&](auto k) { unroll<Operands>([&](auto i) { x.raw[i][k] = place[(i * batch + k) * threads]; }); });
+    x.place = place;
+    x.first = which * batch * step;
+    x.left = left;
+    x.column = column;
+    return x;
+  }
   template <bool Arrives, class F>
-  KOKKOS_FORCEINLINE_FUNCTION void with_packs(Raw* place, int which, F const& f) const {
-    auto const call = [&](auto is_full, int left) {
-      Packs<decltype(is_full)::value> x;
-      unroll<batch>([&](auto k) { unroll<Operands>([&](auto i) { x.raw[i][k] = place[(i * batch + k) * threads]; }); });
-      x.place = place;
-      x.first = which * batch * step;
-      x.left = left;
-      f(x);
-    };
-    if (ragged && which < full) {
+  KOKKOS_FORCEINLINE_FUNCTION void with_packs(Spot const& spot, Raw* place, int which, F const& f) const {
+    int const column = column_in(spot);
+    if (ragged && which < spot.full) {
       if (Arrives && column < 0 && which == 0) fill_up(place, batch * threads, column);
-      call(std::true_type{}, batch * threads);
+      f(packs_at<true>(place, which, batch * threads, column));
     } else if (int const left = left_in(which, column); left > 0) {
       if (Arrives && (ragged || left <= (batch - 1) * threads)) fill_up(place, left, column + which * batch * step);
-      call(std::false_type{}, left);
+      f(packs_at<false>(place, which, left, column));
     }
   }
   /// What of a slot is not in the row becomes what lies beyond it.
@@ -310,47 +419,41 @@ class StreamedRows {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void find_copied() {
-    if (copied_row >= rows()) return;
-    if constexpr (ragged) {
-      copied_column = column_of(copied_row);
-      copied_full = full_slots(copied_column);
-    }
-    StreamedPlace const place{grid, copied_row};
-    unroll<Operands>([&](auto which) {
-      copied[which] = static_cast<T const*>(from[which].data) + place.offset(from[which]) + copied_column;
-    });
+    if (copied.row >= rows()) return;
+    find(copied);
+    unroll<Operands>([&](auto which) { source[which] = data_of<T const>(from[which], copied); });
   }
   /// Nothing is read behind the last row. What lies before a row is in the same 16 bytes.
   KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, int first, int packs_left) const {
     TESSERA_ROLLED
     for (int k = 0; k < batch && k * threads < packs_left; ++k) {
-      int const at = first + k * step, left = grid.columns - (copied_column + at);
+      int const at = first + k * step, left = grid.columns - (column_in(copied) + at);
       unroll<Operands>([&](auto i) {
         Raw* const place = to + (i * batch + k) * threads;
-        if (left >= width || copied_row < grid.apart)
-          Atoms::copy_ahead(place, copied[i] + at);
+        if (left >= width || copied.row < grid.apart)
+          Atoms::copy_ahead(place, source[i] + at);
         else
-          Atoms::copy_ahead_part(place, copied[i] + at, left);
+          Atoms::copy_ahead_part(place, source[i] + at, left);
       });
     }
   }
   /// Begins to copy the slot that comes next, if there is one.
   KOKKOS_FORCEINLINE_FUNCTION void copy_next(Raw* to) {
-    if (copied_row < rows()) {
+    if (copied.row < rows()) {
       int const which = copied_slot < stream.slots ? copied_slot : copied_slot - stream.slots,
                 first = which * batch * step;
-      int const left = left_in(which, copied_column);
-      if (!ragged || which < copied_full)
+      int const left = left_in(which, column_in(copied));
+      if (!ragged || which < copied.full)
         unroll<batch>([&](auto k) {
           if (ragged || k * threads < left)
             unroll<Operands>(
-                [&](auto i) { Atoms::copy_ahead(to + (i * batch + k) * threads, copied[i] + first + k * step); });
+                [&](auto i) { Atoms::copy_ahead(to + (i * batch + k) * threads, source[i] + first + k * step); });
         });
       else
         copy_part(to, first, left);
       if (++copied_slot == stream.slots + stream.twice) {
         copied_slot = 0;
-        copied_row += stream.streams;
+        copied.row += stream.streams;
         find_copied();
       }
     }
@@ -361,76 +464,96 @@ class StreamedRows {
   RowStream const& stream;
   Operand from[Operands];
   T rest[Operands];
-  T const* copied[Operands];  // this thread's first packs of the row that is copied
+  T const* source[Operands];  // this thread's first packs of the row that is copied
+  void* box;                  // for parts
   Raw* room;                  // (ring, Operands, batch, threads), this thread's place in it
-  int row, copied_row;
-  int copied_slot = 0, begins = 0;  // slots: of the row that is copied; of the ring, where the row begins
-  int column, copied_column;        // of this thread's first pack of the row, and of that which is copied
-  int full, copied_full;            // slots of both
-  int own, packs;                   // this thread's first pack of a row; packs of the team's part
+  Spot written, read, copied;
+  int copied_slot = 0;                    // of the row that is copied
+  int begins = 0, arrives = 0, lead = 0;  // slots of the ring: of what is kept the first; the next that is read, so
+                                          // many behind it
+  int own, packs;  // this thread's first pack of a row; packs of the team's part
   bool begins_row;
 };
 
 /// What a streamed kernel does with its rows: one that does not write keeps nothing.
 struct StreamUse {
   bool writes = true, may_repeat = true;
-  std::size_t column_bytes = 0;   // that all rows have in common
-  double row = 1.8, alone = 0.7;  // for streamed_cost()
+  bool is_light = false;         // little arithmetic
+  std::size_t column_bytes = 0;  // that all rows have in common
 };
 
-/// How long a launch takes, in times of a slot that is read and written by one of two teams on a multiprocessor. What
-/// was measured on an H200: a row costs a team more than a slot besides (what the teams find out together, a row's
-/// addresses), and a ragged one much more; a slot that is copied twice nearly one more; parameters that come from L2
-/// a third of what is read; and a team that is alone gets along with a slot in two thirds of the time.
+/// What a row costs a team beside its slots, in times of a slot, as measured on an H200.
 template <class Rows>
-double streamed_cost(PackedGrid const& grid, RowStream const& stream, int beside, StreamUse const& use) {
-  double const a_row = use.row + (Rows::ragged ? 1 : 0), twice = 0.9, parameters = 0.3;
+double streamed_row_cost(int teams, StreamUse const& use) {
+  bool const is_light = use.is_light || sizeof(typename Rows::Element) == 4;
+  switch (teams) {
+    case 1:
+      return 0.26;
+    case 2:
+      return 0.5;
+    case 4:
+      return 0.6;
+    case 8:
+      return is_light ? 0.3 : 0.75;
+    default:
+      return use.is_light ? 0.4 : 0.65;
+  }
+}
+
+/// How long a launch takes beside its start and end, in times of a slot that is read and written while all
+/// multiprocessors do so. What was measured on an H200: fewer of them have more of the memory's time each; a row costs
+/// something more; a slot that is copied twice nearly one more; and parameters that come from L2 a part of what is
+/// read.
+template <class Rows>
+double streamed_cost(PackedGrid const& grid, RowStream const& stream, int multiprocessors, StreamUse const& use) {
+  double const twice = 0.8, parameters = 0.09 * sizeof(typename Rows::Element);
   double const read =
       stream.keeps_columns ? 0 : static_cast<double>(use.column_bytes * Rows::width) / Rows::operand_bytes;
   auto const rounds = static_cast<double>((grid.rows + stream.streams - 1) / stream.streams);
-  return rounds * (a_row + stream.slots * (1 + parameters * read) + stream.twice * twice) *
-         (beside == 1 ? use.alone : 1);
+  return rounds *
+         (streamed_row_cost<Rows>(stream.teams, use) + (stream.slots * (1 + parameters * read) + stream.twice * twice) *
+                                                           stream.teams * stream.streams / multiprocessors);
 }
 
-/// Lays rows out over teams: one or several a row, one or two of them on a multiprocessor. Of what they have no room
-/// for, with two slots on their way, something is copied twice. If there is room beside that they may keep the
-/// parameters of their columns. No streams: there is no way.
+/// Lays rows out over teams, one or several a row. Of what they have no room for, with two slots on their way,
+/// something is copied twice. If there is room beside that they may keep the parameters of their columns. No streams:
+/// there is no way.
 template <class Rows, class Kernel, class Exec>
-RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& use, int& at_once,
-                     std::size_t& scratch) {
+RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& use, std::size_t& scratch) {
   constexpr int line = 8;  // packs
   constexpr int slot_packs = Rows::threads * Rows::batch, on_their_way = 2;
-  bool const together = can_launch_together<Rows::threads, streamed_teams_at_once, Kernel>(exec);
+  bool const together = can_launch_together<Rows::threads, 1, Kernel>(exec);
+  int const multiprocessors = Machine<Exec>::concurrency(exec);
   RowStream best{.streams = 0};
   double least = HUGE_VAL;
-  auto const consider = [&](int teams, int beside, bool keeps_columns) {
+  auto const consider = [&](int teams, bool keeps_columns) {
     RowStream stream;
     stream.teams = teams;
     stream.part = (grid.around + teams * line - 1) / (teams * line) * line;
     stream.slots = (stream.part + slot_packs - 1) / slot_packs;
     stream.keeps_columns = keeps_columns;
-    std::size_t const room = scratch_of_each(exec, beside),
+    stream.keeps = use.writes;
+    std::size_t const room = scratch_of_each(exec, 1) - Rows::box_bytes,
                       kept = keeps_columns ? use.column_bytes * Rows::width * slot_packs * stream.slots : 0;
     if (kept + Rows::slot_bytes > room || (teams > 1 && stream.part * (teams - 1) >= grid.around)) return;
     stream.ring = static_cast<int>((room - kept) / Rows::slot_bytes);
     stream.twice = use.writes ? std::clamp(stream.slots + on_their_way - stream.ring, 0, stream.slots) : 0;
     if (stream.twice > 0 && !use.may_repeat) return;
-    std::size_t const all = Rows::slot_bytes * static_cast<std::size_t>(stream.ring) + kept;
-    stream.streams = teams == 1 ? beside * Machine<Exec>::concurrency(exec)
-                                : groups_at_once<Rows::threads, streamed_teams_at_once, Kernel>(exec, teams, all);
+    stream.at_once = use.writes && stream.twice == 0;
+    stream.ahead = stream.at_once && stream.ring > stream.slots + on_their_way ? 1 : 0;
+    std::size_t const all = Rows::box_bytes + Rows::slot_bytes * static_cast<std::size_t>(stream.ring) + kept;
+    stream.streams = groups_at_once<Rows::threads, 1, Kernel>(exec, teams, all);
     if (stream.streams == 0) return;
-    double const cost = streamed_cost<Rows>(grid, stream, beside, use);
+    double const cost = streamed_cost<Rows>(grid, stream, multiprocessors, use);
     if (cost >= least) return;
     least = cost;
     best = stream;
-    at_once = beside;
     scratch = all;
   };
-  for (int teams = 1; teams <= (together ? most_teams_together : 1); teams *= 2)
-    for (int beside = streamed_teams_at_once; beside > 0; --beside) {
-      consider(teams, beside, false);
-      if (use.column_bytes > 0) consider(teams, beside, true);
-    }
+  for (int teams = 1; teams <= (together ? most_teams_together : 1); teams *= 2) {
+    consider(teams, false);
+    if (use.column_bytes > 0) consider(teams, true);
+  }
   best.streams = static_cast<int>(std::min<std::int64_t>(best.streams, grid.rows));
   return best;
 }
@@ -440,12 +563,11 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
 template <class Rows, class Exec, class Kernel>
 bool launch_streamed(char const* label, Exec const& exec, Kernel kernel, StreamUse const& use = {}) {
   if (kernel.grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return false;
-  int at_once = streamed_teams_at_once;
   std::size_t scratch = 0;
-  kernel.stream = row_stream<Rows, Kernel>(exec, kernel.grid, use, at_once, scratch);
+  kernel.stream = row_stream<Rows, Kernel>(exec, kernel.grid, use, scratch);
   if (kernel.stream.streams == 0) return false;
-  launch_together<Rows::threads, streamed_teams_at_once>(
-      label, exec, std::int64_t{kernel.stream.streams} * kernel.stream.teams, kernel.stream.teams, scratch, kernel);
+  launch_together<Rows::threads, 1>(label, exec, std::int64_t{kernel.stream.streams} * kernel.stream.teams,
+                                    kernel.stream.teams, scratch, kernel);
   return true;
 }
 

@@ -30,33 +30,41 @@ struct StreamedSoftmaxBackward {
     Rows rows(team, grid, stream, {in, d_out}, {rest, T(0.0f)});
     rows.template each_row<StreamedSoftmaxBackward>(
         [&] {
-          SoftmaxGradientPart part{};
-          if (from_output) part = {0, 1, 0};
-          rows.arriving(true, [&](auto const& packs) {
-            if (from_output)
-              add_given(part, packs);
-            else
-              add(part, packs, exponential);
-          });
-          return part;
+          return State{from_output ? SoftmaxGradientPart{0, 1, 0} : SoftmaxGradientPart{},
+                       exponential.reference(SoftmaxGradientPart{}.top)};
         },
-        [&](SoftmaxGradientPart x, auto const& join, int) {
-          if (from_output) return SoftmaxGradientPart{0, 1, join(x.gradient, Add{})};
-          float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-          float const factor = exponential(x.top, reference_of(top));
-          return SoftmaxGradientPart{top, join(x.sum * factor, Add{}),
-                                     join(log ? x.gradient : x.gradient * factor, Add{})};
+        [&](State& row, auto const& packs) {
+          if (from_output)
+            add_given(row.part, packs);
+          else
+            add(row, packs, exponential);
         },
-        [&](SoftmaxGradientPart const& all) { write_row(rows, all, exponential); });
+        [&](auto const& each, int) {
+          if (from_output) return SoftmaxGradientPart{0, 1, each(Add{}, [](auto const& x) { return x.gradient; })};
+          float const top = each(Larger{}, [](auto const& x) { return x.top; });
+          auto const to = exponential.reference(top);
+          auto const factor = [&](auto const& x) { return exponential.change(x.top, to); };
+          float const sum = each(Add{}, [&](auto const& x) { return x.sum * factor(x); });
+          return SoftmaxGradientPart{
+              top, sum, each(Add{}, [&](auto const& x) { return log ? x.gradient : x.gradient * factor(x); })};
+        },
+        [&](auto const&, SoftmaxGradientPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows& rows, SoftmaxGradientPart const& all,
-                                             RelativeExponential const& exponential) const {
+  /// Of a row that is read, with what the sums are relative to.
+  struct State {
+    SoftmaxGradientPart part;
+    RelativeExponential::Reference to;
+  };
+
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows const& rows, SoftmaxGradientPart const& all,
+                                             RelativeExponential const& exponential, Run const& run) const {
     SoftmaxSlope const slope(all, 1.0f, scale, log);
-    float const to = reference_of(all.top);
+    auto const to = exponential.reference(all.top);
     T* const out = rows.data(d_in);
-    rows.again([&](auto const& packs) {
+    auto const put = [&](auto const& packs) {
       unroll<Rows::batch>([&](auto k) {
         Values x = Rows::Atoms::widened(packs.raw[0][k]);
         Values const dy = Rows::Atoms::widened(packs.raw[1][k]);
@@ -68,10 +76,12 @@ struct StreamedSoftmaxBackward {
         rows.store(out, packs, k, Rows::Atoms::template narrowed<T>(x));
       });
       rows.store_ends(out, packs);
-    });
+    };
+    run(put, std::true_type{});
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void weigh(Values& x, float to, RelativeExponential const& exponential) const {
+  KOKKOS_FORCEINLINE_FUNCTION void weigh(Values& x, RelativeExponential::Reference const& to,
+                                         RelativeExponential const& exponential) const {
     if (!from_output) {
       exponential.turn(x);
       for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
@@ -89,8 +99,8 @@ struct StreamedSoftmaxBackward {
   }
 
   template <class Packs>
-  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxGradientPart& part, Packs const& packs,
-                                       RelativeExponential const& exponential) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Packs const& packs, RelativeExponential const& exponential) const {
+    SoftmaxGradientPart const& part = row.part;
     Values x[Rows::batch];
     float top = part.top, sum = 0, gradient = 0;
     unroll<Rows::batch>([&](auto k) {
@@ -98,7 +108,8 @@ struct StreamedSoftmaxBackward {
       exponential.turn(x[k]);
       top = larger(top, largest(x[k]));
     });
-    float const to = reference_of(top), factor = exponential(part.top, to);
+    auto const to = exponential.reference(top);
+    float const factor = exponential.change(part.top, row.to, to);
     unroll<Rows::batch>([&](auto k) {
       for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], to);
       sum += sum_of(x[k]);
@@ -107,7 +118,7 @@ struct StreamedSoftmaxBackward {
         for (int j = 0; j < width; ++j) dy[j] *= x[k][j];
       gradient += sum_of(dy);
     });
-    part = {top, part.sum * factor + sum, (log ? part.gradient : part.gradient * factor) + gradient};
+    row = {{top, part.sum * factor + sum, (log ? part.gradient : part.gradient * factor) + gradient}, to};
   }
 };
 
