@@ -69,12 +69,6 @@ inline void fetch(LinesAhead const& ahead) {
     for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
 }
 
-/// Where an element of a row of a sequence lies.
-inline char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
-  return static_cast<char const*>(m.data) +
-         m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
-}
-
 constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache
 
 /// Steps of K so short that they stay in the first-level cache from one panel to the next, unless strides are such that
