@@ -17,7 +17,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/compose.hpp>
+#include <tessera/detail/normal_distribution.hpp>
 #include <tessera/elementary.hpp>
+#include <tessera/functor_traits.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/narrow_functors.hpp>
 

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/compose.hpp>
 #include <tessera/detail/array.hpp>
+#include <tessera/detail/normal_distribution.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/narrow_functors.hpp>
 #include <tessera/types.hpp>

@@ -4,7 +4,7 @@
 #define TESSERA_FUNCTORS_HPP
 
 /// \file
-/// Ready functors for tessera::transform and for epilogues, and compose() which chains them and your own.
+/// Ready functors for tessera::transform and for epilogues; compose() (compose.hpp) chains them and your own.
 ///
 /// A functor is any trivially copyable object with a `KOKKOS_FUNCTION` call operator. The ones here take and return
 /// fp32 or fp64 (integers are computed with in fp64 where the result is no integer), hold their parameters in fp64 and
@@ -22,51 +22,22 @@
 /// call let those who have many elements find four words at a time.
 
 #include <Kokkos_Core.hpp>
-#include <concepts>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 
+#include <tessera/compose.hpp>
+#include <tessera/detail/normal_distribution.hpp>
 #include <tessera/element/convert.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/error.hpp>
+#include <tessera/functor_traits.hpp>
 #include <tessera/narrow_functors.hpp>
 #include <tessera/philox.hpp>
 #include <tessera/types.hpp>
-#include <tessera/unroll.hpp>
 
 namespace tessera {
-
-/// True for functors that are called with the element's linear index first.
-template <class F>
-inline constexpr bool wants_index_v = [] {
-  if constexpr (requires { F::wants_index; })
-    return static_cast<bool>(F::wants_index);
-  else
-    return false;
-}();
-
-/// True for those that take no more of the index than the element's random word.
-template <class F>
-inline constexpr bool draws_words_v = wants_index_v<F>&& requires(F const& f) {
-  f.seed();
-  f.offset();
-};
-
 namespace detail {
-
-/// The number a real function is evaluated for.
-template <class T>
-KOKKOS_INLINE_FUNCTION constexpr auto real(T x) {
-  if constexpr (std::integral<T>)
-    return static_cast<double>(x);
-  else if constexpr (narrow_type<T>)
-    return static_cast<float>(x);
-  else
-    return x;
-}
-template <class T>
-using RealOf = decltype(real(std::declval<T>()));
 
 /// x times a factor s(x) that vanishes faster than x grows: 0, not NaN, at infinity.
 template <class T>
@@ -82,176 +53,7 @@ KOKKOS_INLINE_FUNCTION T logistic(T x) {
   return chosen(x < T(0), e * r, r);
 }
 
-/// x 2^n, both normal, where `shifted` is n + 1.5 2^23.
-KOKKOS_INLINE_FUNCTION float times_power(float x, float shifted) {
-  std::uint32_t const n = __builtin_bit_cast(std::uint32_t, shifted) << 23;
-  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) + n);
-}
-
-/// The normal distribution left of -z for z = |x|, Phi(-z) = ratio power, power = e^(-z^2 / 2); from z = 13.19 on,
-/// where it falls below 2^-126, z counts as 0. The ratio, c = log2(e) / 2, is a rational function within 3.5e-7
-/// (relative). The power is that of a whole number, added to an exponent, and of a rest, which includes the rounding of
-/// the square. Each step is done for all N before the next, the order in which a GPU's compiler leaves them: it would
-/// not have one number's steps overlap those of another.
-template <int N>
-KOKKOS_INLINE_FUNCTION void normal_tails(float const (&x)[N], float (&z)[N], float (&ratio)[N], float (&power)[N]) {
-  constexpr float c = 0.72134752f, magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
-  float square[N], shifted[N], rest[N], p[N], q[N];
-  auto const each = [](auto const& f) {
-    TESSERA_UNROLL
-    for (int i = 0; i < N; ++i) f(i);
-  };
-  each([&](int i) { z[i] = chosen(Kokkos::abs(x[i]) > 13.19f, 0.0f, Kokkos::abs(x[i])); });
-  each([&](int i) { square[i] = z[i] * z[i]; });
-  each([&](int i) { q[i] = z[i] + 7.0502677f; });
-  each([&](int i) { shifted[i] = Kokkos::fma(square[i], -c, magic); });
-  each([&](int i) { q[i] = Kokkos::fma(q[i], z[i], 22.539587f); });
-  each([&](int i) { rest[i] = Kokkos::fma(square[i], -c, magic - shifted[i]); });
-  each([&](int i) { q[i] = Kokkos::fma(q[i], z[i], 36.091877f); });
-  each([&](int i) { square[i] = Kokkos::fma(z[i], z[i], -square[i]); });
-  each([&](int i) { q[i] = Kokkos::fma(q[i], z[i], 23.7806969f); });
-  each([&](int i) { q[i] = reciprocal_of_normal(q[i]); });
-  each([&](int i) { rest[i] = exp2_approximate(Kokkos::fma(square[i], -c, rest[i])); });
-  each([&](int i) { p[i] = Kokkos::fma(0.39888674f, z[i], 2.81476879f); });
-  each([&](int i) { p[i] = Kokkos::fma(p[i], z[i], 8.55901527f); });
-  each([&](int i) { p[i] = Kokkos::fma(p[i], z[i], 11.8903446f); });
-  each([&](int i) { power[i] = times_power(rest[i], shifted[i]); });  // perhaps 2^-126
-  each([&](int i) { ratio[i] = p[i] * q[i]; });
-}
-
-/// x Phi(x) as max(x, 0) - z Phi(-z), within 8 units in the last place until that falls below 2^-126, where it is 0.
-template <int N>
-KOKKOS_INLINE_FUNCTION void normal_products(float (&x)[N]) {
-  float z[N], ratio[N], power[N];
-  normal_tails(x, z, ratio, power);
-  TESSERA_UNROLL
-  for (int i = 0; i < N; ++i) x[i] = Kokkos::fma(-(ratio[i] * z[i]), power[i], larger(x[i], 0.0f));
-}
-
-/// Calls f with the index in front if it wants it.
-template <class F, class... T>
-KOKKOS_INLINE_FUNCTION constexpr auto call(F const& f, [[maybe_unused]] std::int64_t index, T... x) {
-  if constexpr (wants_index_v<F>)
-    return f(index, x...);
-  else
-    return f(x...);
-}
-
-/// What the next stage of a chain is given: 16- and 8-bit numbers as fp32.
-template <class T>
-KOKKOS_INLINE_FUNCTION constexpr auto stage_value(T x) {
-  if constexpr (narrow_type<T>)
-    return static_cast<float>(x);
-  else
-    return x;
-}
-
-/// True for functors whose result is as accurate, relative to itself, as what they are given, or nearly.
-template <class F>
-inline constexpr bool keeps_accuracy_v = requires {
-  requires F::keeps_accuracy;
-};
-
-template <class First, class... Rest>
-struct Chain {
-  static constexpr bool wants_index = wants_index_v<First> || wants_index_v<Chain<Rest...>>;
-  First first;
-  Chain<Rest...> rest;
-
-  template <class... T>
-  requires(wants_index) KOKKOS_INLINE_FUNCTION constexpr auto operator()(std::int64_t index, T... x) const {
-    return call(rest, index, stage_value(call(first, index, x...)));
-  }
-  template <class... T>
-  requires(!wants_index) KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
-    return rest(stage_value(first(x...)));
-  }
-
-  // One of its functors draws words.
-  static constexpr bool first_draws = draws_words_v<First> && !wants_index_v<Chain<Rest...>>,
-                        rest_draws = !wants_index_v<First> && draws_words_v<Chain<Rest...>>;
-  KOKKOS_FUNCTION constexpr std::uint64_t seed() const requires(first_draws || rest_draws) {
-    if constexpr (first_draws)
-      return first.seed();
-    else
-      return rest.seed();
-  }
-  KOKKOS_FUNCTION constexpr std::uint64_t offset() const requires(first_draws || rest_draws) {
-    if constexpr (first_draws)
-      return first.offset();
-    else
-      return rest.offset();
-  }
-  template <class... T>
-  KOKKOS_INLINE_FUNCTION constexpr auto drawn(std::uint32_t word, T... x) const {
-    if constexpr (first_draws)
-      return rest(stage_value(first.drawn(word, x...)));
-    else
-      return rest.drawn(word, stage_value(first(x...)));
-  }
-
-  /// With others in place of the last functor, and of those before it whose errors what follows does not magnify.
-  constexpr auto for_narrow() const {
-    auto const narrow_rest = tessera::for_narrow(rest);
-    if constexpr ((keeps_accuracy_v<Rest> && ...))
-      return chained(tessera::for_narrow(first), narrow_rest);
-    else
-      return chained(first, narrow_rest);
-  }
-  /// Where one of them has a text for usual arguments.
-  static constexpr bool any_usual = !wants_index && (has_usual_v<First> || has_usual_v<Chain<Rest...>>);
-  constexpr auto for_usual() const requires any_usual {
-    return chained(tessera::for_usual(first), tessera::for_usual(rest));
-  }
-  template <class... T>
-  KOKKOS_INLINE_FUNCTION constexpr bool usual(T... x) const requires any_usual {
-    return tessera::usual(first, x...) & tessera::usual(rest, stage_value(tessera::for_usual(first)(x...)));
-  }
-
- private:
-  template <class F, class... G>
-  static constexpr auto chained(F const& f, Chain<G...> const& g) {
-    return Chain<F, G...>{f, g};
-  }
-};
-
-template <class Last>
-struct Chain<Last> {
-  static constexpr bool wants_index = wants_index_v<Last>;
-  Last last;
-
-  template <class... T>
-  KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
-    return last(x...);
-  }
-  KOKKOS_FUNCTION constexpr std::uint64_t seed() const requires draws_words_v<Last> { return last.seed(); }
-  KOKKOS_FUNCTION constexpr std::uint64_t offset() const requires draws_words_v<Last> { return last.offset(); }
-  template <class... T>
-  KOKKOS_INLINE_FUNCTION constexpr auto drawn(std::uint32_t word, T... x) const {
-    return last.drawn(word, x...);
-  }
-  constexpr auto for_narrow() const { return Chain<NarrowOf<Last>>{tessera::for_narrow(last)}; }
-  constexpr auto for_usual() const requires has_usual_v<Last> { return Chain<UsualOf<Last>>{tessera::for_usual(last)}; }
-  template <class... T>
-  KOKKOS_INLINE_FUNCTION constexpr bool usual(T... x) const requires has_usual_v<Last> {
-    return last.usual(x...);
-  }
-};
-
 }  // namespace detail
-
-/// Chains functors in the order they are applied, first applied first: compose(f, g, h)(x...) = h(g(f(x...))). The
-/// first takes all the inputs, each other one the result before it. 16- and 8-bit results between stages are passed on
-/// as fp32. Where a stage wants the element's index, every stage that does is given it.
-///
-///     transform(exec, out, compose(fn::add{}, fn::gelu{}), x, b);   // gelu(x + b)
-template <class F, class... G>
-constexpr auto compose(F f, G... g) {
-  if constexpr (sizeof...(G) == 0)
-    return detail::Chain<F>{f};
-  else
-    return detail::Chain<F, G...>{f, compose(g...)};
-}
 
 /// The ready functors.
 namespace fn {

@@ -11,8 +11,10 @@
 #include <tessera/attention_backward.hpp>
 #include <tessera/attention_merge.hpp>
 #include <tessera/cast.hpp>
+#include <tessera/compose.hpp>
 #include <tessera/cross_entropy.hpp>
 #include <tessera/derivatives.hpp>
+#include <tessera/functor_traits.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
 #include <tessera/gemm_block_scaled.hpp>

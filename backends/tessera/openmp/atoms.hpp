@@ -4,13 +4,16 @@
 #define TESSERA_OPENMP_ATOMS_HPP
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/atoms.hpp>
-#include <tessera/elementary.hpp>
+#include <tessera/flags.hpp>
+#include <tessera/openmp/core_math.hpp>
 #include <tessera/openmp/micro_kernel.hpp>
+#include <tessera/openmp/packed_factors.hpp>
+#include <tessera/openmp/panel_products.hpp>
 #include <tessera/openmp/panels.hpp>
 #include <tessera/openmp/tile_panels.hpp>
 #include <tessera/portable/atoms.hpp>
@@ -21,59 +24,6 @@
 namespace tessera::detail::openmp {
 
 using portable::aligned;
-
-/// 2^x by Cody and Waite's reduction and a degree-6 polynomial (Taylor of 2^f on [-1/2, 1/2]); relative error below
-/// 2e-7 where the result is normal, 0 below 2^-126. No branch, so that loops over it vectorise.
-inline float exp2_vectorised(float x) {
-  float const bounded = chosen(x < -127.f, -127.f, chosen(x > 128.f, 128.f, x));
-  float const shifted = bounded + 12582912.f;  // 1.5 * 2^23: the integer nearest to x ends in the last bits
-  float const f = bounded - (shifted - 12582912.f);
-  float p = 1.5403530e-4f;
-  p = p * f + 1.3333558e-3f;
-  p = p * f + 9.6181291e-3f;
-  p = p * f + 5.5504109e-2f;
-  p = p * f + 2.4022651e-1f;
-  p = p * f + 6.9314718e-1f;
-  p = p * f + 1.f;
-  std::int32_t const n = Kokkos::bit_cast<std::int32_t>(shifted) - 0x4B400000;
-  // Two factors, because 2^128 and 2^-127 are no normal numbers though their neighbours' results are.
-  float const y = p * Kokkos::bit_cast<float>((127 + n / 2) << 23) * Kokkos::bit_cast<float>((127 + n - n / 2) << 23);
-  return chosen(x != x, x, chosen(x < -126.f, 0.f, y));
-}
-
-/// What the math of one core is whatever its tiles look like: products are done when they return, and a tile has one
-/// team and one thread.
-template <class Exec>
-struct CoreMath {
-  TeamMember<Exec> const& team;
-  int thread;
-  char* scratch;  // what fragments have not taken yet
-
-  void* take(std::size_t bytes) {
-    void* const taken = scratch;
-    scratch += bytes;
-    return taken;
-  }
-
-  template <int, class Acc>
-  void wait_all_but(Acc&) const {}
-  template <int, class Acc>
-  void wait_for(Acc&) const {}
-  template <class Acc>
-  bool join(Acc&) const {
-    return true;  // a tile has one team
-  }
-  template <class F>
-  void turn(F const& f) const {
-    f();
-  }
-  template <class F>
-  void find_flags(F const& f, F& flags) const {
-    flags = f;
-  }
-  static float exp2(float x) { return exp2_vectorised(x); }
-  static double exp2(double x) { return std::exp2(x); }
-};
 
 /// bf16 and int8 as micro-kernels for words have them.
 template <class Element>
@@ -147,12 +97,16 @@ struct Atoms : Sizes {
     RightTransposed<R, C> across;
   };
 
-  /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel where it tells.
+  /// The instruction set of the micro-kernel, and the clocks of a step of k of a panel times a panel.
   static char const* instructions() {
     return instruction_set<std::conditional_t<by_words, WordKernelOf<Element>, Compute>>();
   }
-  static constexpr double panel_clocks = Wide ? 24.6 : 13;
-  static double step_clocks() requires by_words { return words_kernel().step_clocks; }
+  static double step_clocks() {
+    if constexpr (by_words)
+      return words_kernel().step_clocks;
+    else
+      return Wide ? 24.6 : 13;
+  }
   /// Whether tiles of a left factor are not packed, but for those at its ends.
   static bool reads_in_place(MatrixStack const& m) requires(by_words && !PackedBefore) {
     return reads_words_in_place<Element>(words_kernel(), m);
@@ -162,42 +116,19 @@ struct Atoms : Sizes {
     return *kernel;
   }
 
-  struct PackingPart {
-    int rows;
-    std::int64_t steps;
-  };
-  template <class Tile>
-  static PackingPart packing_part(MatrixStack const& m) {
-    constexpr int along = 2, across = 8;  // panels
-    if (m.col_stride == 1)
-      return {along * Tile::width, std::max<std::int64_t>((m.cols + Tile::step - 1) / Tile::step, 1)};
-    return {across * Tile::width, 1};
-  }
-  /// What packing a matrix for tiles of this type takes beside bytes, in parts that cores share: neighbours in memory
-  /// together. Where rows are contiguous along K, a part has all of it, and what comes next is on its way.
+  /// What packing a matrix for tiles of this type takes beside bytes, in parts that cores share.
   template <class Tile>
   static std::int64_t packing_parts(MatrixStack const& m) {
-    auto const [rows, steps] = packing_part<Tile>(m);
-    return ((m.rows + rows - 1) / rows) * (((m.cols + Tile::step - 1) / Tile::step + steps - 1) / steps);
+    return openmp::packing_parts<Tile>(m);
   }
   template <class Tile>
   static void pack_part(MatrixStack const& m, std::int64_t part, char* to) {
-    auto const [rows, steps] = packing_part<Tile>(m);
-    std::int64_t const groups = (m.rows + rows - 1) / rows, first = part % groups * rows, begin = part / groups * steps,
-                       end = std::min<std::int64_t>(begin + steps, (m.cols + Tile::step - 1) / Tile::step);
-    int const held = static_cast<int>(std::min<std::int64_t>(rows, m.rows - first));
-    std::int64_t const panels = packed_panels<Tile>(m.rows), size = static_cast<std::int64_t>(size_of(m.type));
-    for (std::int64_t s = begin; s < end; ++s) {
-      std::int64_t const col = s * Tile::step;
-      int const k = static_cast<int>(std::min<std::int64_t>(Tile::step, m.cols - col));
-      char const* const from = static_cast<char const*>(m.data) + m.offset({}, first, col) * size;
-      char* const panel =
-          to + (s * panels + first / Tile::width) * static_cast<std::int64_t>(sizeof(typename Tile::Panel));
+    openmp::pack_part<Tile>(m, part, to, [&](char const* from, int rows, int k, bool more, char* panel) {
       if constexpr (by_words)
-        pack_word_rows<Tile::step, Element>(words_kernel(), Tile::left, m, from, held, k, panel);
+        pack_word_rows<Tile::step, Element>(words_kernel(), Tile::left, m, from, rows, k, panel);
       else
-        pack_rows<Tile::step, Tile::width>(m, from, held, k, s + 1 < end, reinterpret_cast<Compute*>(panel));
-    }
+        pack_rows<Tile::step, Tile::width>(m, from, rows, k, more, reinterpret_cast<Compute*>(panel));
+    });
   }
 
   struct Math;
@@ -304,10 +235,11 @@ struct Atoms : Sizes {
     void multiply_into(Left<M, K> const& a, Right<N, K> const& b, Target const& m, Plane p, std::int64_t row0,
                        std::int64_t col0, bool add) const {
       if constexpr (by_words)
-        word_product_into<M, N>(a, b, m, p, row0, col0);
+        word_product_into<M, N, Element>(words_kernel(), a, b, reinterpret_cast<Compute*>(this->scratch), m, p, row0,
+                                         col0);
       else
-        product_into(a, b, static_cast<Compute*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0), m.row_stride,
-                     add);
+        PanelProducts<Compute, MR, NR, Wide>::in_place(
+            a, b, static_cast<Compute*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0), m.row_stride, add);
     }
     template <int M, int N, int K>
     void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b, Accumulator<M, N>& acc, bool add) const {
@@ -521,117 +453,15 @@ struct Atoms : Sizes {
       for (int j = 0; j * NR < acc.cols; ++j)
         for (int i = 0; i < acc.rows; ++i) f(acc.v[j][i], i, j * NR, std::min(NR, acc.cols - j * NR));
     }
-    /// Panel i times panel j.
-    template <class A, class B>
-    static StridedProduct<Compute> panel_product(A const& a, B const& b, int i, int j) {
-      StridedProduct<Compute> p{&a.v[i][0][0], 1, MR, &b.v[j][0][0], NR, nullptr, NR, 0, 0, std::min(a.k, b.k), false};
-      p.rows = std::min(MR, a.rows - i * MR);
-      p.cols = std::min(NR, b.rows - j * NR);
-      if (a.matrix != nullptr) p.a = a.matrix + i * MR * a.row_stride, p.a_row = a.row_stride, p.a_k = a.k_stride;
-      if (b.matrix != nullptr) p.b = b.matrix + j * NR, p.b_k = b.k_stride;
-      return p;
-    }
-    /// The factor with fewer rows stays in the first-level cache, the other one goes by: panel by panel, the next of
-    /// which is fetched meanwhile, and so are the lines that its products will be written to.
-    template <class A, class B>
-    static void product_into(A const& a, B const& b, Compute* c, std::int64_t c_row, bool add) {
-      static StridedKernel<Compute> const strided = strided_kernel<Compute>();
-      int const rows = panels(a.rows, MR), cols = panels(b.rows, NR);
-      bool const left_stays = a.rows <= b.rows;
-      for (int n = 0; n < rows * cols; ++n) {
-        int const i = left_stays ? n % rows : n / cols, j = left_stays ? n / rows : n % cols;
-        StridedProduct<Compute> p = panel_product(a, b, i, j);
-        p.c = c + i * MR * c_row + j * NR;
-        p.c_row = c_row;
-        p.add = add;
-        if (left_stays && j + 1 < cols) {
-          p.factor = lines_of_panel(b, j + 1, i, rows);
-          p.result = lines_of(p.c + NR, c_row, p.rows, std::min(NR, b.rows - (j + 1) * NR));
-        } else if (!left_stays && i + 1 < rows) {
-          p.factor = lines_of_panel(a, i + 1, j, cols);
-          p.result = lines_of(p.c + MR * c_row, c_row, std::min(MR, a.rows - (i + 1) * MR), p.cols);
-        }
-        strided(p);
-      }
-    }
-    /// A few panels of rows after the others, whose sums are rounded while the first-level cache has them: rows of
-    /// them, a line of the cache longer than C's, since those that lie a power of two apart drive each other out of it.
-    template <int M, int N, class A, class B>
-    void word_product_into(A const& a, B const& b, Target const& m, Plane p, std::int64_t row0,
-                           std::int64_t col0) const {
-      constexpr int line = line_bytes / static_cast<int>(sizeof(Compute)), together = (32 << 10) / sizeof(Compute);
-      static_assert(M >= 2 * MR && M * N >= together, "there is no room where the accumulator would be");
-      auto* const sums = reinterpret_cast<Compute*>(this->scratch);
-      int const pitch = panels(b.rows, NR) * NR + line, rows_together = std::max(together / pitch / MR, 1) * MR;
-      auto const size = static_cast<std::int64_t>(size_of(m.type));
-      char* const to = static_cast<char*>(const_cast<void*>(m.data)) + m.offset(p, row0, col0) * size;
-      auto const& kernel = words_kernel();
-      bool const rounds = m.type == Scalar::bf16 && kernel.round_rows != nullptr;
-      for (int i = 0; i < a.rows; i += rows_together) {
-        WordProduct<Compute> w = word_product(a, b, i / MR, sums, NR, false);
-        w.rows = std::min(rows_together, a.rows - i);
-        w.c_row = pitch;
-        kernel.multiply(w);
-        char* const rows_at = to + i * m.row_stride * size;
-        if (rounds)
-          kernel.round_rows(sums, pitch, w.rows, b.rows, rows_at, m.row_stride * size);
-        else
-          store_panel(m.type, sums, pitch, w.rows, b.rows, rows_at, m.row_stride, 1);
-      }
-    }
-    /// The panels of a from `first` on times those of b.
-    template <class A, class B>
-    static WordProduct<Compute> word_product(A const& a, B const& b, int first, Compute* c, std::int64_t c_panel,
-                                             bool add) {
-      int const lines = (std::min(a.k, b.k) + a_line - 1) / a_line;
-      WordProduct<Compute> w{a.v + first, b.v, sizeof(a.v[0]), sizeof(b.v[0]), c, c_panel, a.rows - first * MR, b.rows,
-                             lines,       add};
-      if constexpr (requires { a.matrix; })
-        if (a.matrix != nullptr) {
-          w.a_row = a.row_bytes;
-          w.a_panel = MR * a.row_bytes;
-          w.a = a.matrix + first * w.a_panel;
-        }
-      return w;
-    }
-    /// In halves where a panel has more rows than such kernels take.
-    static void multiply_strided(StridedKernel<Compute> kernel, StridedProduct<Compute> p) {
-      constexpr int most = MR > panel_rows ? MR / 2 : MR;
-      for (int rows = p.rows; rows > 0; rows -= most, p.a += most * p.a_row, p.c += most * p.c_row) {
-        p.rows = std::min(rows, most);
-        kernel(p);
-      }
-    }
     template <class A, class B, int M, int N>
     static void product(A const& a, B const& b, Accumulator<M, N>& acc, bool add) {
       acc.rows = a.rows;
       acc.cols = b.rows;
       if constexpr (by_words) {
         constexpr std::int64_t sums_a_panel = sizeof(typename Accumulator<M, N>::Panel) / sizeof(Compute);
-        words_kernel().multiply(word_product(a, b, 0, &acc.v[0][0][0], sums_a_panel, add));
+        words_kernel().multiply(word_product<Element>(a, b, 0, &acc.v[0][0][0], sums_a_panel, add));
       } else {
-        static MicroKernel<Compute> const micro = Wide ? wide_micro_kernel<Compute>() : micro_kernel<Compute>();
-        static StridedKernel<Compute> const strided = strided_kernel<Compute>();
-        int const k = std::min(a.k, b.k), rows = panels(a.rows, MR), cols = panels(b.rows, NR);
-        bool const packed = a.matrix == nullptr && b.matrix == nullptr;
-        TileAhead<A, B> const ahead(a, b, rows, cols);
-        for (int j = 0; j < cols; ++j)
-          for (int i = 0; i < rows; ++i) {
-            if constexpr (!PackedBefore) {
-              if (i == 0) fetch(lines_of_panel(b, j + 1, 0, 1));
-              if (j == 0) fetch(lines_of_panel(a, i + 1, 0, 1));
-            }
-            StridedProduct<Compute> p = panel_product(a, b, i, j);
-            p.c = &acc.v[j][i * MR][0];
-            p.add = add;
-            bool const whole = Wide ? p.cols > panel_cols<Compute> : p.rows == MR && p.cols == NR;
-            if (strided == nullptr || (packed && whole)) {
-              micro(&a.v[i][0][0], &b.v[j][0][0], p.c, k, add, ahead(i, j));
-            } else {
-              if constexpr (PackedBefore) p.factor = lines_of_panel(b, j + 1, i, rows);
-              multiply_strided(strided, p);
-            }
-          }
+        PanelProducts<Compute, MR, NR, Wide>::in_panels(a, b, acc.v, add);
       }
     }
   };

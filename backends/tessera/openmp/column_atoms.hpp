@@ -4,7 +4,6 @@
 #define TESSERA_OPENMP_COLUMN_ATOMS_HPP
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -13,6 +12,8 @@
 #include <tessera/atoms.hpp>
 #include <tessera/openmp/atoms.hpp>
 #include <tessera/openmp/column_loops.hpp>
+#include <tessera/openmp/core_math.hpp>
+#include <tessera/openmp/paged_panels.hpp>
 #include <tessera/openmp/tile_panels.hpp>
 
 namespace tessera::detail::openmp {
@@ -150,8 +151,8 @@ struct ColumnAtoms : Sizes {
                 k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, K));
       pack_either(
           m.type, to,
-          [&](auto const& kernel, auto& words) { pack_words_along(kernel, m, pages, row, col, rows, k, words); },
-          [&](auto& numbers) { pack_along(m, pages, row, col, rows, k, numbers); });
+          [&](auto const& kernel, auto& words) { pack_word_pages_along(kernel, m, pages, row, col, rows, k, words); },
+          [&](auto& numbers) { pack_pages_along(m, pages, row, col, rows, k, numbers); });
     }
     template <int K, int N>
     void operator()(Source const& m, PagedRows const& pages, std::int64_t row, std::int64_t col,
@@ -160,8 +161,8 @@ struct ColumnAtoms : Sizes {
                 k = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, K));
       pack_either(
           m.type, to,
-          [&](auto const& kernel, auto& words) { pack_words_across(kernel, m, pages, row, col, rows, k, words); },
-          [&](auto& numbers) { pack_across(m, pages, row, col, rows, k, numbers); });
+          [&](auto const& kernel, auto& words) { pack_word_pages_across(kernel, m, pages, row, col, rows, k, words); },
+          [&](auto& numbers) { pack_pages_across(m, pages, row, col, rows, k, numbers); });
     }
 
    private:
@@ -184,72 +185,6 @@ struct ColumnAtoms : Sizes {
         if (to.by_words) return in_words(*kernel, to.words);
       }
       in_numbers(to.numbers);
-    }
-    /// Row by row: a panel has rows of several pages.
-    template <int N, int K>
-    static void pack_along(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col, int rows,
-                           int k, Panels<Compute, N, K, MR>& to) {
-      to.matrix = nullptr;
-      to.rows = rows;
-      to.k = k;
-      Compute line[K] = {};
-      for (int r = 0; r < panels(rows, MR) * MR; ++r) {
-        if (r < rows) pack_panel<Compute, 1>(m.type, address(m, pages, row + r, col), 0, m.col_stride, 1, k, line);
-        for (int c = 0; c < k; ++c) to.v[r / MR][c][r % MR] = r < rows ? line[c] : Compute(0);
-      }
-    }
-    /// Page by page.
-    template <int N, int K>
-    static void pack_across(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col, int rows,
-                            int length, Panels<Compute, N, K, MR>& to) {
-      to.matrix = nullptr;
-      to.rows = rows;
-      to.k = length;
-      for (int k = 0, together = 0; k < length; k += together) {
-        together = std::min(length - k, pages.table.rows - pages.in_page(row + k));
-        for (int panel = 0; panel * MR < rows; ++panel)
-          pack_panel<Compute, MR>(m.type, address(m, pages, row + k, col + panel * MR), m.col_stride, m.row_stride,
-                                  std::min(MR, rows - panel * MR), together, &to.v[panel][k][0]);
-      }
-    }
-    /// As many rows as a panel or a line of words has, put together from their pages.
-    template <int Length>
-    static void gather(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col, int rows,
-                       int length, std::uint16_t (&to)[word_panel][Length]) {
-      for (int r = 0; r < rows; ++r) {
-        auto const* const from = reinterpret_cast<std::uint16_t const*>(address(m, pages, row + r, col));
-        for (int c = 0; c < length; ++c) to[r][c] = from[c * m.col_stride];
-      }
-    }
-    template <int N, int K>
-    static void pack_words_along(Bf16Kernel const& kernel, MatrixStack const& m, PagedRows const& pages,
-                                 std::int64_t row, std::int64_t col, int rows, int k,
-                                 WordPanels<std::uint16_t, N, K>& to) {
-      to.rows = rows;
-      to.k = k;
-      std::uint16_t together[word_panel][K];
-      for (int r = 0; r < rows; r += word_panel) {
-        int const n = std::min(word_panel, rows - r);
-        gather(m, pages, row + r, col, n, k, together);
-        pack_words(kernel, true, m.type, together, K, 1, n, k, to.v[r / word_panel]);
-      }
-    }
-    template <int N, int K>
-    static void pack_words_across(Bf16Kernel const& kernel, MatrixStack const& m, PagedRows const& pages,
-                                  std::int64_t row, std::int64_t col, int rows, int length,
-                                  WordPanels<std::uint16_t, N, K>& to) {
-      constexpr int a_line = WordPanels<std::uint16_t, N, K>::a_line;
-      static_assert(a_line == word_panel);
-      to.rows = rows;
-      to.k = length;
-      std::uint16_t together[word_panel][N];
-      for (int k = 0; k < length; k += a_line) {
-        int const n = std::min(a_line, length - k);
-        gather(m, pages, row + k, col, n, rows, together);
-        for (int panel = 0; panel * word_panel < rows; ++panel)
-          pack_words(kernel, true, m.type, &together[0][panel * word_panel], 1, N,
-                     std::min(word_panel, rows - panel * word_panel), n, to.v[panel][k / a_line]);
-      }
     }
   };
 

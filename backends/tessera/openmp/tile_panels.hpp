@@ -45,52 +45,6 @@ struct WordPanelsOrMatrix : WordPanels<Element, Rows, K> {
   std::int64_t row_bytes;
 };
 
-/// Such panels of a tile where a whole matrix was packed before: those of all of its rows, a step of K after the other.
-template <bool IsLeft, class Compute, int Rows, int K, int Width>
-struct PackedPanels {
-  static constexpr bool left = IsLeft;
-  static constexpr int most_rows = Rows, step = K, width = Width, k_held = K + 1;
-  using Panel = Compute[k_held][Width];
-  Panel const* v;
-  Panel const* next;  // those of the next step; nullptr: there is none
-  int rows, k;
-  // Never read in place.
-  static constexpr Compute const* matrix = nullptr;
-  static constexpr std::int64_t row_stride = 0, k_stride = 0;
-};
-template <bool IsLeft, class Element, int Rows, int K>
-struct PackedWordPanels {
-  static constexpr bool left = IsLeft;
-  static constexpr int most_rows = Rows, step = K, width = word_panel;
-  using Panel = char[K / WordPanels<Element, Rows, K>::a_line][line_panel_bytes];
-  Panel const* v;
-  int rows, k;
-};
-/// The matrix of such panels: at a line of the cache, rows x cols elements.
-struct PackedMatrix {
-  char const* data = nullptr;
-  std::int64_t rows = 0, cols = 0;
-};
-template <class Tile>
-std::int64_t packed_panels(std::int64_t rows) {
-  return (rows + Tile::width - 1) / Tile::width;
-}
-template <class Tile>
-std::size_t packed_bytes(MatrixStack const& m) {
-  std::int64_t const steps = (m.cols + Tile::step - 1) / Tile::step;
-  return static_cast<std::size_t>(packed_panels<Tile>(m.rows) * steps) * sizeof(typename Tile::Panel);
-}
-/// The rows before row_end of a tile from (row, col) on, which is where a panel and a step begin.
-template <class Tile>
-void find_tile(PackedMatrix const& m, std::int64_t row, std::int64_t col, std::int64_t row_end, Tile& to) {
-  to.rows = static_cast<int>(std::clamp<std::int64_t>(row_end - row, 0, Tile::most_rows));
-  to.k = static_cast<int>(std::clamp<std::int64_t>(m.cols - col, 0, Tile::step));
-  to.v = reinterpret_cast<typename Tile::Panel const*>(m.data) + col / Tile::step * packed_panels<Tile>(m.rows) +
-         row / Tile::width;
-  if constexpr (requires { to.next; })
-    to.next = col + Tile::step < m.cols ? to.v + packed_panels<Tile>(m.rows) : nullptr;
-}
-
 /// The lines of rows of a matrix.
 template <class Compute>
 LinesAhead lines_of(Compute const* from, std::int64_t stride, int rows, int length) {
@@ -110,60 +64,9 @@ LinesAhead lines_of_panel(Panels<Compute, Rows, K, Width> const& a, int panel, i
   std::int64_t const stride = across ? a.k_stride : a.row_stride;
   return lines_of(from + first * stride, stride, n * (part + 1) / parts - first, across ? rows : a.k);
 }
-/// Those of a part of a panel that was packed before, one row of them.
-template <bool IsLeft, class Compute, int Rows, int K, int Width>
-LinesAhead lines_of_panel(PackedPanels<IsLeft, Compute, Rows, K, Width> const& a, int panel, int part, int parts) {
-  if (panel * Width >= a.rows) return {};
-  int const lines = a.k * Width * static_cast<int>(sizeof(Compute)) / 64, first = lines * part / parts;
-  return {reinterpret_cast<char const*>(a.v + panel) + 64 * first, 0, 1, lines * (part + 1) / parts - first};
-}
-/// What micro-kernels fetch while a tile's panels are multiplied, each its share: the next right panel, which may be
-/// one of the next step, and that step's left ones where all are packed before.
-template <class Left, class Right>
-class TileAhead {
- public:
-  TileAhead(Left const& a, Right const& b, int rows, int cols)
-      : a_(a), b_(b), rows_(rows), cols_(cols), right_share_(share(sizeof(b.v[0]), rows)) {
-    if constexpr (packed_before)
-      if (a.next != nullptr) left_share_ = share(rows * sizeof(a.v[0]), rows * cols);
-  }
-  /// While panel i is multiplied by panel j.
-  PanelsAhead operator()(int i, int j) const {
-    PanelsAhead ahead;
-    ahead.next_left = reinterpret_cast<char const*>(i + 1 < rows_ ? a_.v + i + 1 : a_.v);
-    char const* right = j + 1 < cols_ ? reinterpret_cast<char const*>(b_.v + j + 1) : nullptr;
-    if constexpr (packed_before) {
-      if (right == nullptr) right = reinterpret_cast<char const*>(b_.next);
-      ahead.left = reinterpret_cast<char const*>(a_.next) + std::int64_t(j * rows_ + i) * left_share_ * line;
-      ahead.left_lines = left_share_;
-    }
-    if (right != nullptr) {
-      ahead.right = right + std::int64_t(i) * right_share_ * line;
-      ahead.right_lines = right_share_;
-    }
-    return ahead;
-  }
-
- private:
-  static constexpr bool packed_before = requires(Left const& a) { a.next; };
-  static constexpr int line = 64;
-  static int share(std::size_t bytes, int parts) {
-    return static_cast<int>((bytes / line + static_cast<std::size_t>(parts) - 1) / static_cast<std::size_t>(parts));
-  }
-
-  Left const& a_;
-  Right const& b_;
-  int rows_, cols_, right_share_, left_share_ = 0;
-};
 inline void fetch(LinesAhead const& ahead) {
   for (int r = 0; r < ahead.rows; ++r)
     for (int l = 0; l < ahead.lines; ++l) __builtin_prefetch(ahead.from + r * ahead.row_bytes + 64 * l);
-}
-
-/// Where an element of a row of a sequence lies.
-inline char const* address(MatrixStack const& m, PagedRows const& pages, std::int64_t row, std::int64_t col) {
-  return static_cast<char const*>(m.data) +
-         m.offset(pages.plane(row), pages.in_page(row), col) * static_cast<std::int64_t>(size_of(m.type));
 }
 
 constexpr int few_rows = 128;  // of which a step is no more than a part of a second-level cache

@@ -87,11 +87,11 @@ struct GemmPanelClocks {
 
   template <class Atoms>
   static GemmPanelClocks of() {
-    if constexpr (requires { Atoms::step_clocks(); }) {
+    if constexpr (Atoms::by_words) {
       return {Atoms::step_clocks(), 0.2, 0.05, 0.5, 3e6};
     } else {  // by bytes: a core waits for memory
       double const words = sizeof(typename Atoms::Compute) / 4.0;
-      return {Atoms::panel_clocks, words, 0.25 * words, 1.5 * words, 8e5};
+      return {Atoms::step_clocks(), words, 0.25 * words, 1.5 * words, 8e5};
     }
   }
 };

@@ -11,6 +11,8 @@
 #include <tessera/quantize/blocks.hpp>
 #include <tessera/quantize/eight_words.hpp>
 #include <tessera/quantize/packed.hpp>
+#include <tessera/quantize/short_division.hpp>
+#include <tessera/quantize/turned_block.hpp>
 
 // Blocks of 128 x 128 elements on machines with warps, where rows are whole packs of 8: each thread keeps 8 x 8
 // elements in registers, 16 threads side by side. Maxima of rows and columns meet in scratch, and so does the
@@ -31,13 +33,11 @@ struct PackedBlocks {
   using Sixteen = Pack<To, 16>;
   static_assert(width == 8 && beside == 16, "the order in scratch is made for these");
 
-  /// The reciprocal of a scale in two parts, the first rounded down; where rounding draws the scale and its reciprocal.
-  using Reciprocal = Pack<float, 2>;
-  using Bytes = Pack<std::uint32_t, 2>;  // eight 8-bit numbers
+  using Division = ShortDivision<Draws>;
+  using Reciprocal = typename Division::Reciprocal;
+  using Bytes = TurnedBlock::Bytes;
   struct Scratch {
-    /// Columns of 128 bytes in which the 16 pieces of 8 rows lie in an order that spares bank conflicts; before that
-    /// the largest magnitudes of the columns' pieces, (pieces, columns).
-    alignas(16) unsigned char turned[side * side];
+    TurnedBlock turned;  // before that the largest magnitudes of the columns' pieces, (pieces, columns)
     alignas(16) Reciprocal by_row[side], by_column[side];
     float row_scale[side], column_scale[side];
     MagnitudeBits row_top[side], warp_top[threads / 32];
@@ -82,8 +82,7 @@ struct PackedBlocks {
     if (thread.index == 0 && p.amax != nullptr) raise(p.amax, canonical(top));
     find_scale(scratch, at, thread, top, given);
     team.team_barrier();
-    constexpr MagnitudeBits moderate = 0x5d800000;  // 2^60: quotients by regular scales do not overflow
-    bool const divides_shortly = scratch.irregular == 0 && top < moderate;
+    bool const divides_shortly = scratch.irregular == 0 && top < Division::moderate;
     PackedBytes::visit(p.out.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using To = typename decltype(tag)::type;
       if (divides_shortly)
@@ -153,7 +152,7 @@ struct PackedBlocks {
           unroll<width>([&](auto k) { of_columns[w] = larger(of_columns[w], magnitude(k, w)); });
         });
         store_pack<words>(
-            reinterpret_cast<std::uint32_t*>(scratch.turned) + (thread.rows * beside + thread.columns) * words,
+            reinterpret_cast<std::uint32_t*>(scratch.turned.bytes) + (thread.rows * beside + thread.columns) * words,
             of_columns);
       }
     } else {
@@ -190,20 +189,6 @@ struct PackedBlocks {
     return line.inside ? line.scale(p) : 1.0f;
   }
 
-  /// Whether quotient() is right for a scale. Its error before rounding is below 2^-22 units of fp32, so that a
-  /// quotient which lies as near to the middle between two numbers may become the wrong one. That is seen where one of
-  /// them is the middle m between two 8-bit numbers: m = k u, k of five bits at most. x is then d m and, but for 2^-21
-  /// of it, half a unit of m times d, and a multiple of u times d's last bit; of which follows that d as a number of 24
-  /// bits lies 1 to 8 beside a multiple of 2^20.
-  /// Where rounding draws the quotient is rounded correctly, of all scales but the largest and the smallest.
-  KOKKOS_FORCEINLINE_FUNCTION static bool is_regular(float scale) {
-    constexpr std::uint32_t smallest = 0x21800000, largest = 0x5d800000;  // 2^-60, 2^60
-    auto const bits = __builtin_bit_cast(std::uint32_t, scale);
-    std::uint32_t const beside_multiple = bits & 0xfffff;
-    bool const doubtful = !Draws && beside_multiple != 0 && ((beside_multiple + 8) & 0xfffff) <= 16;
-    return bits - smallest <= largest - smallest && !doubtful;
-  }
-
   KOKKOS_FORCEINLINE_FUNCTION void find_scale(Scratch& scratch, BlockPlace const& at, Thread const& thread,
                                               MagnitudeBits top, float scale) const {
     Line const line(p, at, thread);
@@ -213,7 +198,7 @@ struct PackedBlocks {
         top = scratch.row_top[line.index];
         if (line.of_column) {
           top = 0;
-          T const* const tops = reinterpret_cast<T const*>(scratch.turned) + line.index;
+          T const* const tops = reinterpret_cast<T const*>(scratch.turned.bytes) + line.index;
           unroll<beside>(
               [&](auto piece) { top = LargerBits{}(top, magnitude_bits(static_cast<float>(tops[piece * side]))); });
         }
@@ -221,31 +206,17 @@ struct PackedBlocks {
       scale = scale_of(canonical(top), p.largest);
       if (line.inside && (p.source == ScaleSource::line || line.index == 0)) line.scale(p) = scale;
     }
-    if (!is_regular(scale)) scratch.irregular = 1;
+    if (!Division::is_regular(scale)) scratch.irregular = 1;
     (line.of_column ? scratch.column_scale : scratch.row_scale)[line.index] = scale;
-    (line.of_column ? scratch.by_column : scratch.by_row)[line.index] = reciprocal(scale);
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION static Reciprocal reciprocal(float scale) {
-    if constexpr (Draws) return {{scale, 1.0f / scale}};
-    float first = 1.0f / scale, rest = Kokkos::fma(-scale, first, 1.0f);  // exact
-    if (rest < 0) {
-      first = __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, first) - 1);
-      rest = Kokkos::fma(-scale, first, 1.0f);
-    }
-    return {{first, rest / scale}};
-  }
-  /// x / scale where that is regular and x moderate. Both parts have the sign of x, also of -0.
-  KOKKOS_FORCEINLINE_FUNCTION static float quotient(float x, Reciprocal const& by) {
-    return Kokkos::fma(x, by[0], x * by[1]);
+    (line.of_column ? scratch.by_column : scratch.by_row)[line.index] = Division::reciprocal(scale);
   }
 
   KOKKOS_FORCEINLINE_FUNCTION static Values quotients(Words const& raw, Reciprocal const& by) {
     Values x;
     unroll<width / 2>([&](auto j) {
       Pack<float, 2> const two = Eight::pair(raw, j);
-      x[2 * j] = quotient(two[0], by);
-      x[2 * j + 1] = quotient(two[1], by);
+      x[2 * j] = Division::quotient(two[0], by);
+      x[2 * j + 1] = Division::quotient(two[1], by);
     });
     return x;
   }
@@ -285,7 +256,7 @@ struct PackedBlocks {
       });
     }
     if (!p.transposed.present()) return;
-    if (!turned_has_scales()) turn_bytes(scratch, thread, bytes);
+    if (!turned_has_scales()) scratch.turned.template store_rows<Atoms>(thread, bytes);
     team.team_barrier();
     write_turned<To>(scratch, at, thread);
   }
@@ -305,7 +276,7 @@ struct PackedBlocks {
         Pack<Reciprocal, width> const by = load_pack<width>(scratch.by_column + thread.columns * width);
         bytes[k] = drawn<To>(raw[k], group(k), by, ignored);
       });
-      turn_bytes(scratch, thread, bytes);
+      scratch.turned.template store_rows<Atoms>(thread, bytes);
     }
     int cut = 0;
     unroll<width>([&](auto k) TESSERA_INLINE_LAMBDA {
@@ -374,48 +345,21 @@ struct PackedBlocks {
     if (thread.index % 32 == 0 && cut > 0) Kokkos::atomic_add(p.saturated, std::int64_t{cut});
   }
 
-  /// The eight rows of a thread in the first of its eight columns; those of the next one begin `side` behind. The
-  /// pieces of 16 threads that store together, and the pairs of them that 8 load together, lie in different banks.
-  KOKKOS_FORCEINLINE_FUNCTION static unsigned char* turned_piece(Scratch& scratch, Thread const& thread) {
-    unsigned const pair = (thread.rows / 2) ^ (thread.columns % 8), half = (thread.rows % 2) ^ (thread.columns / 8);
-    return scratch.turned + thread.columns * (width * side) + pair * 16 + half * 8;
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION static void store_bytes(unsigned char* to, Bytes const& bytes) {
-    store_pack<2>(reinterpret_cast<std::uint32_t*>(to), bytes);
-  }
-
   /// Divided by the scales of columns.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION static void turn_rounded(Scratch& scratch, Thread const& thread,
                                                        Words const (&raw)[width]) {
-    unsigned char* const piece = turned_piece(scratch, thread);
+    unsigned char* const piece = scratch.turned.piece(thread);
     unroll<width / 2>([&](auto j) {
       auto const by = load_pack<2>(scratch.by_column + thread.columns * width + 2 * j);
       Values low, high;
       unroll<width>([&](auto k) {
         Pack<float, 2> const two = Eight::pair(raw[k], j);
-        low[k] = quotient(two[0], by[0]);
-        high[k] = quotient(two[1], by[1]);
+        low[k] = Division::quotient(two[0], by[0]);
+        high[k] = Division::quotient(two[1], by[1]);
       });
-      store_bytes(piece + 2 * j * side, Atoms::template narrowed_words<To>(low));
-      store_bytes(piece + (2 * j + 1) * side, Atoms::template narrowed_words<To>(high));
-    });
-  }
-
-  /// Rounded already: rows of words of four columns.
-  KOKKOS_FORCEINLINE_FUNCTION static void turn_bytes(Scratch& scratch, Thread const& thread,
-                                                     Bytes const (&bytes)[width]) {
-    unsigned char* const piece = turned_piece(scratch, thread);
-    unroll<2>([&](auto half) {
-      std::uint32_t upper[4], lower[4];
-      unroll<4>([&](auto k) {
-        upper[k] = bytes[k][half];
-        lower[k] = bytes[k + 4][half];
-      });
-      Atoms::transpose_bytes(upper);
-      Atoms::transpose_bytes(lower);
-      unroll<4>([&](auto j) { store_bytes(piece + (4 * half + j) * side, Bytes{{upper[j], lower[j]}}); });
+      TurnedBlock::store(piece + 2 * j * side, Atoms::template narrowed_words<To>(low));
+      TurnedBlock::store(piece + (2 * j + 1) * side, Atoms::template narrowed_words<To>(high));
     });
   }
 
@@ -429,13 +373,11 @@ struct PackedBlocks {
     Operand const& t = p.transposed;
     To* const first =
         static_cast<To*>(const_cast<void*>(t.data)) + (at.column() + line) * t.row + (at.row() + row) * t.column;
-    unsigned const order = pair ^ (line / width);
+    unsigned const order = TurnedBlock::place_of_pair(pair, line);
     unroll<side / together>([&](auto i) {
-      constexpr int below = decltype(i)::value * together, pieces = below / width;
+      constexpr int below = decltype(i)::value * together;
       if (static_cast<int>(line) + below >= thread.columns_inside) return;
-      auto x = load_pack<4>(reinterpret_cast<std::uint32_t const*>(scratch.turned + (line + below) * side +
-                                                                   (order ^ (pieces % 8)) * rows_of_pair));
-      if (pieces >= 8) x = {{x[2], x[3], x[0], x[1]}};
+      auto const x = scratch.turned.template pair<below>(line, order);
       To* const to = first + below * t.row;
       auto const rounded = __builtin_bit_cast(Sixteen<To>, x);
       if (wide_stores)

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_FUNCTOR_TRAITS_HPP
+#define TESSERA_FUNCTOR_TRAITS_HPP
+
+/// \file
+/// What a functor says of itself (see functors.hpp), and what it is given.
+
+#include <Kokkos_Core.hpp>
+#include <concepts>
+#include <cstdint>
+#include <utility>
+
+#include <tessera/element/convert.hpp>
+
+namespace tessera {
+
+/// True for functors that are called with the element's linear index first.
+template <class F>
+inline constexpr bool wants_index_v = [] {
+  if constexpr (requires { F::wants_index; })
+    return static_cast<bool>(F::wants_index);
+  else
+    return false;
+}();
+
+/// True for those that take no more of the index than the element's random word.
+template <class F>
+inline constexpr bool draws_words_v = wants_index_v<F>&& requires(F const& f) {
+  f.seed();
+  f.offset();
+};
+
+namespace detail {
+
+/// The number a real function is evaluated for.
+template <class T>
+KOKKOS_INLINE_FUNCTION constexpr auto real(T x) {
+  if constexpr (std::integral<T>)
+    return static_cast<double>(x);
+  else if constexpr (narrow_type<T>)
+    return static_cast<float>(x);
+  else
+    return x;
+}
+template <class T>
+using RealOf = decltype(real(std::declval<T>()));
+
+/// Calls f with the index in front if it wants it.
+template <class F, class... T>
+KOKKOS_INLINE_FUNCTION constexpr auto call(F const& f, [[maybe_unused]] std::int64_t index, T... x) {
+  if constexpr (wants_index_v<F>)
+    return f(index, x...);
+  else
+    return f(x...);
+}
+
+/// What the next stage of a chain is given: 16- and 8-bit numbers as fp32.
+template <class T>
+KOKKOS_INLINE_FUNCTION constexpr auto stage_value(T x) {
+  if constexpr (narrow_type<T>)
+    return static_cast<float>(x);
+  else
+    return x;
+}
+
+/// True for functors whose result is as accurate, relative to itself, as what they are given, or nearly.
+template <class F>
+inline constexpr bool keeps_accuracy_v = requires {
+  requires F::keeps_accuracy;
+};
+
+}  // namespace detail
+}  // namespace tessera
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENT_CORE_TRANSFORM_HPP
+#define TESSERA_ELEMENT_CORE_TRANSFORM_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/element/convert.hpp>
+#include <tessera/element/dimensions.hpp>
+#include <tessera/element/draws.hpp>
+#include <tessera/element/leaves.hpp>
+#include <tessera/element/strip.hpp>
+#include <tessera/element/transform_data.hpp>
+#include <tessera/functor_traits.hpp>
+#include <tessera/streaming.hpp>
+#include <tessera/strip_rounding.hpp>
+
+namespace tessera::detail {
+
+/// On machines of few threads with vector units a thread has a run of elements and works on it in strips, gathered
+/// and converted into arrays that loops vectorise over and that stay in the first-level cache.
+template <class F, class To, class... From>
+struct RunTransform {
+  using Operands = Elements<F, To, From...>;
+  using Real = typename Operands::Real;
+  static constexpr int operands = Operands::operands;
+  static constexpr bool vectorises = true;
+  static constexpr int strip = 256;  // 8 inputs of fp32 take 8 KB
+  // Elements per index, so that the start of a run and waiting for streamed results behind it cost nothing.
+  static constexpr std::int64_t run = 8192;
+  // Strips before it is worked on a strip of an input larger than the caches is asked for: processors fetch ahead of
+  // the reads that they have begun, which are few while they compute.
+  static constexpr int strips_ahead = 8;
+
+  template <class T>
+  struct Strip {
+    T value[strip];  // (strip)
+  };
+
+  Operands elements;
+  Dimensions<operands> dims;
+  std::int64_t total;
+  bool streamed = false;  // results go past the caches
+
+  RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), total(d.size()) {
+    may_stream(std::index_sequence_for<From...>{});
+  }
+
+  std::int64_t threads() const { return (total + run - 1) / run; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
+    std::int64_t left = total - thread * run < run ? total - thread * run : run;
+    std::int64_t at[max_dimensions], offset[operands] = {};
+    std::int64_t rest = thread * run;
+    for (int d = 0; d < dims.rank; ++d) {
+      at[d] = rest % dims.extent[d];
+      rest /= dims.extent[d];
+      for (int o = 0; o < operands; ++o) offset[o] += at[d] * dims.stride[o][d];
+    }
+    while (left > 0) {
+      std::int64_t const row = dims.extent[0] - at[0];
+      int const n = static_cast<int>(row < strip ? (row < left ? row : left) : (left < strip ? left : strip));
+      work(n, offset, std::index_sequence_for<From...>{});
+      left -= n;
+      advance(n, at, offset);
+    }
+    if (streamed) streaming_done();
+  }
+
+ private:
+  /// With the inputs, which lie elsewhere, results are larger than the caches.
+  template <std::size_t... I>
+  void may_stream(std::index_sequence<I...>) {
+    auto const bytes = [&](std::size_t size, int operand) {
+      bool const repeated = dims.stride[operand][dims.rank - 1] == 0;
+      return repeated ? 0 : total * static_cast<std::int64_t>(size);
+    };
+    streamed = dims.stride[0][0] == 1 && reinterpret_cast<std::uintptr_t>(elements.out) % line_of_memory == 0 &&
+               ((static_cast<void const*>(leaf<I>(elements.in)) != elements.out) && ...) &&
+               worth_streaming((bytes(sizeof(To), 0) + ... + bytes(sizeof(From), I + 1)));
+  }
+
+  KOKKOS_FUNCTION void advance(int n, std::int64_t* at, std::int64_t* offset) const {
+    at[0] += n;
+    for (int o = 0; o < operands; ++o) offset[o] += n * dims.stride[o][0];
+    for (int d = 0; d + 1 < dims.rank && at[d] == dims.extent[d]; ++d) {
+      at[d] = 0;
+      ++at[d + 1];
+      for (int o = 0; o < operands; ++o) offset[o] += dims.stride[o][d + 1] - dims.extent[d] * dims.stride[o][d];
+    }
+  }
+
+  template <class T>
+  KOKKOS_FUNCTION static void fetch(T const* from, std::int64_t by) {
+    if (by == 1) fetch_ahead(from + strips_ahead * strip, strip * sizeof(T));
+  }
+
+  /// Input elements as the functor takes them: where they are if that is their stored form, else copied to `strip`.
+  template <class T>
+  KOKKOS_FUNCTION static Widened<Real, T> const* gather(int n, T const* from, std::int64_t by,
+                                                        Strip<Widened<Real, T>>& copy) {
+    if constexpr (std::is_same_v<T, Widened<Real, T>>) {
+      if (by == 1) return from;
+    }
+    read_strip(from, by, n, copy.value);
+    return copy.value;
+  }
+
+  template <std::size_t... I>
+  KOKKOS_FUNCTION void work(int n, std::int64_t const* offset, std::index_sequence<I...>) const {
+    [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
+    if (streamed) (fetch(leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0]), ...);
+    // The result goes through an array of its own: the output may be one of the inputs, which must not stop the
+    // compiler from vectorising.
+    using Result = decltype(call(elements.f, std::int64_t{}, std::declval<Widened<Real, From>>()...));
+    using Stored = std::conditional_t<narrow_type<To> && std::is_same_v<Result, float>, float, To>;
+    Strip<Stored> result;
+    std::int64_t first = 0, by = 0;
+    if constexpr (Operands::indexed) {
+      first = offset[operands - 1];
+      by = dims.stride[operands - 1][0];
+    }
+    apply(n, first, by, result.value,
+          gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
+    if (!streamed) return write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
+    if constexpr (std::is_same_v<Stored, To>) {
+      stream(elements.out + offset[0], result.value, n * sizeof(To));
+    } else {
+      if (RoundStrip const round = streamed_rounding<To>(); round != nullptr)
+        return round(result.value, n, elements.out + offset[0]);
+      Strip<To> rounded;
+      write_strip(result.value, n, rounded.value, 1);
+      stream(elements.out + offset[0], rounded.value, n * sizeof(To));
+    }
+  }
+
+  template <class Stored, class... X>
+  KOKKOS_INLINE_FUNCTION void apply(int n, std::int64_t first, std::int64_t by, Stored* KOKKOS_RESTRICT result,
+                                    X const*... x) const {
+    if constexpr (draws_words_v<F>) {
+      if (by == 1) {
+        Draws<strip> draws;
+        std::uint32_t const* const words =
+            draws(elements.f.seed(), elements.f.offset(), static_cast<std::uint64_t>(first), n);
+        for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(elements.f.drawn(words[j], x[j]...));
+        return;
+      }
+    }
+    for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(elements.f, first + j * by, x[j]...));
+  }
+};
+
+}  // namespace tessera::detail
+
+#endif
