@@ -14,20 +14,26 @@ namespace tessera::detail {
 ///
 ///     thread()                    this thread's place in its team; `lane = thread() % 32`
 ///     join<Lanes>(x, f)           f over the x of `Lanes` neighbouring lanes, a power of two; each gets the same bits
-///     join_few(x, n, f)           the same of n lanes, if few of these powers of two are known before
 ///     of_lane(x, i)               lane i's x, a number of 32 bits
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag
 ///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on
 ///     begin_sharing_among_teams<Tag>(n)  before the first of the following calls, by all of n neighbouring teams that
 ///                                 run at the same time (launch_together)
-///     share_among_teams_in_turn<Tag>(x, n, i)  the same among these teams: lane i of every warp gets that of team i %
-///     n.
-///                                 x has 16 bytes at most and is what all threads of a team have; `i` counts the calls;
-///                                 n is a power of two, 16 at most; between two calls the team's threads meet
-///     send_among_teams_in_turn<Tag>(x, n, i), sent_among_teams_in_turn<Tag, X>(n, i)  that in two parts, for what is
-///                                 done meanwhile; a team's threads meet between the second of one and the first of
-///                                 the next
+///     send_among_teams_in_turn<Tag>(x, n, i), sent_among_teams_in_turn<Tag, X>(n, i)  every team gives an x, of 16
+///     bytes
+///                                 at most and what all its threads have, and later lane j of every warp gets that of
+///                                 team j % n; `i` counts the calls; n is a power of two, 16 at most; a team's threads
+///                                 meet between the second of one and the first of the next
+///     begin_posting<Tag>(n)       before the first of the following calls, by all of n neighbouring teams that run at
+///     the
+///                                 same time
+///     post_part<Tag>(box, x, n, w, i)  the first w warps of each of these teams post an x, for all of them; `box` has
+///     room
+///                                 for 2 n w parts of posted_part_bytes in every team's scratch, at the same place; `i`
+///                                 counts the calls
+///     posted_part<Tag, X>(box, p, i)  lane j of every warp gets part j of p = n w, 32 at most, others an X{}; before
+///                                 call i + 1 of post_part()
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read
 ///     end_copies()                those since the last call are a group, which may be empty

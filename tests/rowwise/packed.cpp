@@ -72,7 +72,7 @@ void check_softmax(std::size_t rows, std::size_t n) {
 
 /// Results of long rows; their numbers lie far from 0.
 template <class T>
-void check_results(std::size_t rows, std::size_t n) {
+void check_results(std::size_t rows, std::size_t n, Warps const& machine = {}) {
   CAPTURE(rows);
   CAPTURE(n);
   HostView<T**> const in("in", rows, n), residual("residual", rows, n), out("out", rows, n), sum("sum", rows, n),
@@ -91,7 +91,7 @@ void check_results(std::size_t rows, std::size_t n) {
         softmax(expected, in, {.scale = scale});
       poison(out);
       detail::SoftmaxProblem const problem{array(out), array(in), scale, log, ""};
-      REQUIRE(detail::start_packed_softmax(Warps{}, problem, detail::row_grid(problem.in)));
+      REQUIRE(detail::start_packed_softmax(machine, problem, detail::row_grid(problem.in)));
       CHECK(apart(values(out), values(expected), tolerance<T>) == 0);
     }
   for (bool adds : {false, true}) {
@@ -113,7 +113,7 @@ void check_results(std::size_t rows, std::size_t n) {
     if (adds) problem.residual = array(residual), problem.sum = array(sum);
     problem.epsilon = 1e-5;
     problem.centered = true;
-    REQUIRE(detail::start_packed_norm(Warps{}, problem, detail::row_grid(problem.in)));
+    REQUIRE(detail::start_packed_norm(machine, problem, detail::row_grid(problem.in)));
     CHECK(apart(values(out), values(expected), tolerance<T>) == 0);
     if (adds) CHECK(apart(values(sum), values(expected_sum), 0) == 0);
   }
@@ -268,6 +268,9 @@ TEST_CASE("packed rows on warps: rows that begin anywhere") {
 
 TEST_CASE("packed rows on warps: results of long rows") {
   check_results<bf16_t>(7, 16392);
+  check_results<bf16_t>(2, 32768, {1, 1});   // as many slots as a team keeps
+  check_results<bf16_t>(11, 16400, {1, 1});  // many rows a team,
+  check_results<bf16_t>(9, 40000, {2, 2});   // many a pair of teams
   check_results<float>(5, 8196);
   check_results<bf16_t>(3, 131072);  // shared by teams
   check_results<float>(2, 200000);   // more than they keep

@@ -122,6 +122,30 @@ TEST_CASE_TEMPLATE_DEFINE("softmax does not overflow and defines masked rows, Na
   }
 }
 
+TEST_CASE_TEMPLATE_DEFINE("softmax of rows far from 0 is that of the differences", Exec, softmax_far) {
+  std::vector<double> const bases{1e4, 1e6, -1e6, 3e7, 4e8, 1.4e9, 1.6e9, -5e10, 1e20, -3e37};
+  for (std::size_t n : {300u, 5000u, 17000u, 70000u}) {
+    CAPTURE(n);
+    std::vector<float> x, differences;
+    for (double base : bases) {
+      auto const first = static_cast<float>(base);
+      float const unit = std::nextafter(std::abs(first), HUGE_VALF) - std::abs(first);
+      for (std::size_t j = 0; j < n; ++j) {
+        auto const difference = static_cast<float>(j * 7 % 13) * unit;
+        x.push_back(first - difference);
+        differences.push_back((first - difference) - first);  // exact
+      }
+    }
+    ViewOf<Exec, float**> const in("in", bases.size(), n), out("out", bases.size(), n);
+    fill(in, x);
+    for (bool log : {false, true}) {
+      poison(out);
+      log ? log_softmax(Exec{}, out, in) : softmax(Exec{}, out, in);
+      CHECK(far_softmax<float>(values(out), differences, n, 1, log) == 0);
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("softmax takes any layout, rank and alignment and runs in place", Exec, softmax_layouts) {
   for (std::size_t n : {9u, 1024u, 2064u, 17000u}) {
     CAPTURE(n);
@@ -221,6 +245,7 @@ TEST_CASE_TEMPLATE_APPLY(softmax_lengths, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_types, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_extremes, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_special, Spaces);
+TEST_CASE_TEMPLATE_APPLY(softmax_far, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_layouts, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_empty, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_repeats, Spaces);

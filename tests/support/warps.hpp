@@ -265,10 +265,26 @@ struct WarpAtoms<test::Warps> {
     s.meet_together();
     return mailbox<Tag, T>(i, s.thread() % 32 % teams);
   }
+  static constexpr std::size_t posted_part_bytes = 16;
+  template <class>
+  static void begin_posting(int) {}
   template <class Tag, class T>
-  static T share_among_teams_in_turn(T const& x, int teams, int i) {
-    send_among_teams_in_turn<Tag>(x, teams, i);
-    return sent_among_teams_in_turn<Tag, T>(teams, i);
+  static T& part(int i, int which) {
+    static T all[2][32];  // (turns, parts)
+    return all[i & 1][which];
+  }
+  template <class Tag, class T>
+  static void post_part(void*, T const& x, int, int of_team, int i) {
+    auto& s = test::WarpScheduler::instance();
+    int const warp = s.thread() / 32;
+    if (s.thread() % 32 == 0 && warp < of_team) part<Tag, T>(i, s.team() * of_team + warp) = x;
+  }
+  template <class Tag, class T>
+  static T posted_part(void const*, int parts, int i) {
+    auto& s = test::WarpScheduler::instance();
+    s.meet_together();
+    int const lane = s.thread() % 32;
+    return lane < parts ? part<Tag, T>(i, lane) : T{};
   }
   template <class T, int N>
   static void copy_ahead(Pack<T, N>* to, T const* from) {

@@ -26,23 +26,16 @@ struct WarpAtoms<Kokkos::Cuda> {
   template <int Lanes, class T, class Join>
   __device__ __forceinline__ static T join(T x, Join const& f) {
 #pragma unroll
-    for (int step = Lanes / 2; step > 0; step /= 2) x = f(x, of_lane_beside(x, step));
-    return x;
-  }
-  template <class T, class Join>
-  __device__ __forceinline__ static T join_few(T x, int lanes, Join const& f) {
-#pragma unroll 1
-    for (int step = lanes / 2; step > 0; step /= 2) x = f(x, of_lane_beside(x, step));
-    return x;
-  }
-  template <class T>
-  __device__ __forceinline__ static T of_lane_beside(T x, int step) {
-    static_assert(sizeof(T) % 4 == 0);
-    std::uint32_t words[sizeof(T) / 4];
-    memcpy(words, &x, sizeof(T));
+    for (int step = Lanes / 2; step > 0; step /= 2) {
+      T other;
+      static_assert(sizeof(T) % 4 == 0);
+      std::uint32_t words[sizeof(T) / 4];
+      memcpy(words, &x, sizeof(T));
 #pragma unroll
-    for (std::uint32_t& word : words) word = __shfl_xor_sync(~0u, word, step);
-    memcpy(&x, words, sizeof(T));
+      for (std::uint32_t& word : words) word = __shfl_xor_sync(~0u, word, step);
+      memcpy(&other, words, sizeof(T));
+      x = f(x, other);
+    }
     return x;
   }
 
@@ -116,15 +109,10 @@ struct WarpAtoms<Kokkos::Cuda> {
     Mailbox& box = mailbox<Tag>();
     int const turn = i & 1;
     ptx::barrier_wait(&box.there[turn], i >> 1 & 1);
-    uint4 const words = box.from[turn][threadIdx.x & static_cast<unsigned>(teams - 1)];
+    uint4 const words = box.from[turn][threadIdx.x % static_cast<unsigned>(teams)];
     memcpy(&all, &words, sizeof(T));
 #endif
     return all;
-  }
-  template <class Tag, class T>
-  __device__ __forceinline__ static T share_among_teams_in_turn(T const& x, int teams, int i) {
-    send_among_teams_in_turn<Tag>(x, teams, i);
-    return sent_among_teams_in_turn<Tag, T>(teams, i);
   }
 
   /// Barriers that count the bytes of parts that have come, or of one team the warps that have posted theirs.

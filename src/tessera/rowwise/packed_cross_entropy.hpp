@@ -168,14 +168,16 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
     Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
     float const share = this->targets.part();
     Questions questions;
-    Logit logit;  // of the row that is written, or if there is no gradient, read
+    LossTarget<float> read;  // if there is no gradient, of the row that is read
+    Logit logit;             // of the row that is written, or if there is no gradient, read
     rows.template each_row<StreamedCrossEntropy>(
         [&] {
           ask_ahead(questions, rows, share);
+          if (!writes) read = questions.target(questions.read - 1, share);
           return State{{}, exponential.reference(lowest)};
         },
         [&](State& row, auto const& packs) {
-          if (!writes) logit.look_for(packs, questions.target(questions.read - 1, share));
+          if (!writes) logit.look_for(packs, read);
           add(row, rows, packs, exponential);
         },
         [&](auto const& each, int) {

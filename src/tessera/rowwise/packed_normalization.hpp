@@ -263,7 +263,7 @@ struct StreamedNorm {
   KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
     Parameters const parameters = kept(rows);
     rows.template each_row<StreamedNorm>(
-        [] { return RowState<SampleMoments>{}; }, [&](auto& row, auto const& packs) { add(row.part, rows, packs); },
+        [] { return State{}; }, [&](State& row, auto const& packs) { add(row.part, rows, packs); },
         [&](auto const& each, int elements) {
           if (!centered) return SampleMoments{0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
           auto const count = static_cast<float>(elements);
@@ -274,8 +274,12 @@ struct StreamedNorm {
                                  return x.squares + x.count * difference * difference;
                                })};
         },
-        [&](auto const&, SampleMoments const& all, auto const& run) { write_row(rows, parameters, all, run); });
+        [&](State const&, SampleMoments const& all, auto const& run) { write_row(rows, parameters, all, run); });
   }
+  /// Of a row that is read.
+  struct State {
+    SampleMoments part;
+  };
 
   /// Where this thread reads the parameters, from its first column on.
   struct Parameters {

@@ -405,8 +405,9 @@ struct PackedNormBackward {
     Atoms::template send_among_teams_in_turn<PackedNormBackward>(of_team(x, turn), together, turn);
   }
   KOKKOS_FORCEINLINE_FUNCTION Sums sent(int turn) const {
-    Sums const x = Atoms::template sent_among_teams_in_turn<PackedNormBackward, Sums>(together, turn);
-    auto const join = [&](float y) { return Atoms::join_few(y, together, Add{}); };
+    Sums x = Atoms::template sent_among_teams_in_turn<PackedNormBackward, Sums>(together, turn);
+    if (lane() % most_teams_together >= together) x = {0, 0};
+    auto const join = [](float y) { return Atoms::template join<most_teams_together>(y, Add{}); };
     return {join(x.gradient), join(x.product)};
   }
 

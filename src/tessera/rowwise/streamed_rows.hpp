@@ -3,12 +3,11 @@
 #ifndef TESSERA_ROWWISE_STREAMED_ROWS_HPP
 #define TESSERA_ROWWISE_STREAMED_ROWS_HPP
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <limits>
+#include <type_traits>
 
 #include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/row_stream.hpp>
 #include <tessera/unroll.hpp>
 
 // Long packed rows. Teams stay for the whole launch; one of them, or several that run at the same time and send each
@@ -18,6 +17,14 @@
 // reads to do all the time. Of a row that the ring has no room for, the first slots are copied a second time. Beside
 // the ring there may be room for what all rows have in common.
 //
+// Where the ring has room for a row and more, each step writes a slot of one row and reads one of the next, whose
+// arithmetic goes together, so that reads and writes never wait for each other's turn. A row's sums are posted a slot
+// before the row ahead of it is done, and have come when that is:
+//
+//     slot written     row r: 0    1    2    3         row r + 1: 0    1   ...
+//     slot read    row r + 1: 1    2    3 | row r + 2: 0          1    2   ...
+//                                         | the sums of row r + 1 are posted
+//
 // A thread's packs of a slot are worked on together, most often without a question about each of them: what is missing
 // of the last slot, and of the first and the last pack of a ragged row, is filled up in scratch when it has arrived. A
 // load of single elements would wait behind all that has been asked for before.
@@ -26,26 +33,6 @@ namespace tessera::detail {
 /// One such team on a multiprocessor is 16 warps of 128 registers a thread, which hold two sets of four packs: of the
 /// row that is written and of the one that is read.
 inline constexpr int streamed_threads = 512, streamed_packs = 4;
-
-/// How the rows of a launch are laid out over teams.
-struct RowStream {
-  int teams = 1;               // that share a row
-  int streams = 1;             // such groups of teams: each has every `streams`-th row
-  int slots = 1;               // of a team's part of a row
-  int ring = 1;                // slots that a team has room for
-  int twice = 0;               // slots of a row that are copied twice
-  int part = 0;                // packs of a row that a team has
-  bool keeps_columns = false;  // there is room for what the columns of a team's part have in common
-  bool keeps = true;           // a row stays in the ring until its result is written
-  bool at_once = false;        // a row's result is written while later ones are read,
-  int ahead = 0;               // and of the next but one so many slots before the next one's parts are needed
-};
-
-/// What is found of a row while it is read.
-template <class Part_>
-struct RowState {
-  Part_ part{};
-};
 
 /// A row of a launch: PackedRowPlace where rows are few enough to count in 31 bits, and most often of one matrix.
 struct StreamedPlace {
@@ -69,12 +56,13 @@ class StreamedRows {
   static constexpr int threads = streamed_threads, width = packed_width<T>, batch = streamed_packs / Operands,
                        warps = threads / 32;
   static constexpr int step = threads * width;  // elements from a thread's pack to its next one
+  static constexpr int most_parts = 32;         // of a row that are posted
   using Atoms = WarpAtoms<Exec>;
   using Element = T;
   using Raw = Pack<T, width>;
   using Values = Pack<float, width>;
   static constexpr std::size_t operand_bytes = sizeof(Raw) * Operands, slot_bytes = operand_bytes * batch * threads,
-                               box_bytes = Atoms::posted_part_bytes * 2 * 32;
+                               box_bytes = Atoms::posted_part_bytes * 2 * most_parts;
 
   /// A thread's packs of a slot: pack k begins `first` + k * step elements behind the thread's first one of the row, if
   /// it has(k). Of `Full` ones, which ragged rows tell apart, all are there, and whole but for what lies before the
@@ -248,7 +236,6 @@ class StreamedRows {
   };
 
   /// Few warps post their parts to all teams of the row; of more the parts of a team are joined first.
-  static constexpr int most_parts = 32;
   KOKKOS_FORCEINLINE_FUNCTION int parts_of_team() const { return stream.teams * warps <= most_parts ? warps : 1; }
 
   template <class Tag, class Part, class Merge>
@@ -471,105 +458,9 @@ class StreamedRows {
   int copied_slot = 0;                    // of the row that is copied
   int begins = 0, arrives = 0, lead = 0;  // slots of the ring: of what is kept the first; the next that is read, so
                                           // many behind it
-  int own, packs;  // this thread's first pack of a row; packs of the team's part
+  int own, packs;                         // this thread's first pack of a row; packs of the team's part
   bool begins_row;
 };
-
-/// What a streamed kernel does with its rows: one that does not write keeps nothing.
-struct StreamUse {
-  bool writes = true, may_repeat = true;
-  bool is_light = false;         // little arithmetic
-  std::size_t column_bytes = 0;  // that all rows have in common
-};
-
-/// What a row costs a team beside its slots, in times of a slot, as measured on an H200.
-template <class Rows>
-double streamed_row_cost(int teams, StreamUse const& use) {
-  bool const is_light = use.is_light || sizeof(typename Rows::Element) == 4;
-  switch (teams) {
-    case 1:
-      return 0.26;
-    case 2:
-      return 0.5;
-    case 4:
-      return 0.6;
-    case 8:
-      return is_light ? 0.3 : 0.75;
-    default:
-      return use.is_light ? 0.4 : 0.65;
-  }
-}
-
-/// How long a launch takes beside its start and end, in times of a slot that is read and written while all
-/// multiprocessors do so. What was measured on an H200: fewer of them have more of the memory's time each; a row costs
-/// something more; a slot that is copied twice nearly one more; and parameters that come from L2 a part of what is
-/// read.
-template <class Rows>
-double streamed_cost(PackedGrid const& grid, RowStream const& stream, int multiprocessors, StreamUse const& use) {
-  double const twice = 0.8, parameters = 0.09 * sizeof(typename Rows::Element);
-  double const read =
-      stream.keeps_columns ? 0 : static_cast<double>(use.column_bytes * Rows::width) / Rows::operand_bytes;
-  auto const rounds = static_cast<double>((grid.rows + stream.streams - 1) / stream.streams);
-  return rounds *
-         (streamed_row_cost<Rows>(stream.teams, use) + (stream.slots * (1 + parameters * read) + stream.twice * twice) *
-                                                           stream.teams * stream.streams / multiprocessors);
-}
-
-/// Lays rows out over teams, one or several a row. Of what they have no room for, with two slots on their way,
-/// something is copied twice. If there is room beside that they may keep the parameters of their columns. No streams:
-/// there is no way.
-template <class Rows, class Kernel, class Exec>
-RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& use, std::size_t& scratch) {
-  constexpr int line = 8;  // packs
-  constexpr int slot_packs = Rows::threads * Rows::batch, on_their_way = 2;
-  bool const together = can_launch_together<Rows::threads, 1, Kernel>(exec);
-  int const multiprocessors = Machine<Exec>::concurrency(exec);
-  RowStream best{.streams = 0};
-  double least = HUGE_VAL;
-  auto const consider = [&](int teams, bool keeps_columns) {
-    RowStream stream;
-    stream.teams = teams;
-    stream.part = (grid.around + teams * line - 1) / (teams * line) * line;
-    stream.slots = (stream.part + slot_packs - 1) / slot_packs;
-    stream.keeps_columns = keeps_columns;
-    stream.keeps = use.writes;
-    std::size_t const room = scratch_of_each(exec, 1) - Rows::box_bytes,
-                      kept = keeps_columns ? use.column_bytes * Rows::width * slot_packs * stream.slots : 0;
-    if (kept + Rows::slot_bytes > room || (teams > 1 && stream.part * (teams - 1) >= grid.around)) return;
-    stream.ring = static_cast<int>((room - kept) / Rows::slot_bytes);
-    stream.twice = use.writes ? std::clamp(stream.slots + on_their_way - stream.ring, 0, stream.slots) : 0;
-    if (stream.twice > 0 && !use.may_repeat) return;
-    stream.at_once = use.writes && stream.twice == 0;
-    stream.ahead = stream.at_once && stream.ring > stream.slots + on_their_way ? 1 : 0;
-    std::size_t const all = Rows::box_bytes + Rows::slot_bytes * static_cast<std::size_t>(stream.ring) + kept;
-    stream.streams = groups_at_once<Rows::threads, 1, Kernel>(exec, teams, all);
-    if (stream.streams == 0) return;
-    double const cost = streamed_cost<Rows>(grid, stream, multiprocessors, use);
-    if (cost >= least) return;
-    least = cost;
-    best = stream;
-    scratch = all;
-  };
-  for (int teams = 1; teams <= (together ? most_teams_together : 1); teams *= 2) {
-    consider(teams, false);
-    if (use.column_bytes > 0) consider(teams, true);
-  }
-  best.streams = static_cast<int>(std::min<std::int64_t>(best.streams, grid.rows));
-  return best;
-}
-
-/// Starts a kernel with the members `grid` and `stream`. Whether it has: not where something would be copied twice that
-/// may not, or rows are too many to count.
-template <class Rows, class Exec, class Kernel>
-bool launch_streamed(char const* label, Exec const& exec, Kernel kernel, StreamUse const& use = {}) {
-  if (kernel.grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return false;
-  std::size_t scratch = 0;
-  kernel.stream = row_stream<Rows, Kernel>(exec, kernel.grid, use, scratch);
-  if (kernel.stream.streams == 0) return false;
-  launch_together<Rows::threads, 1>(label, exec, std::int64_t{kernel.stream.streams} * kernel.stream.teams,
-                                    kernel.stream.teams, scratch, kernel);
-  return true;
-}
 
 }  // namespace tessera::detail
 
