@@ -266,6 +266,11 @@ TEST_CASE("packed rows on warps: rows that begin anywhere") {
   check_results<float>(5, 1001);
 }
 
+TEST_CASE("packed rows on warps: results of few rows") {
+  for (std::size_t n : {260u, 512u, 1000u, 1024u, 2048u}) check_results<float>(5, n);
+  check_results<float>(40, 512);
+}
+
 TEST_CASE("packed rows on warps: results of long rows") {
   check_results<bf16_t>(7, 16392);
   check_results<bf16_t>(2, 32768, {1, 1});   // as many slots as a team keeps

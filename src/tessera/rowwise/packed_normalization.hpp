@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <tessera/normalization.hpp>
+#include <tessera/rowwise/few_rows_normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/rowwise/streamed_rows.hpp>
 
@@ -65,11 +66,6 @@ struct ParameterTable {
     Pair const p = of_column(column);
     x[0] = x[0] * p[0] + p[1];
   }
-};
-
-/// The sum of some elements and that of their squares, about their mean if the norm is centered.
-struct Moments {
-  float sum, squares;
 };
 
 /// LayerNorm if `centered`, else RMSNorm. With a residual the row is in + residual, rounded where that sum is written.
@@ -143,8 +139,7 @@ struct PackedNorm {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Table const& table, int turn, Values& x) const {
-    Moments const own = centered ? warp_moments(row, x) : Moments{0, warp_squares(row, x)};
-    Moments const all = whole(row, own, turn);
+    Moments const all = RowMoments<Row, Shape, Tag>{inverse_length, centered}(row, x, turn);
     float const center = inverse_length * all.sum, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
     if (row.lane == 0 && row.inside()) {
       if (mean.present()) row.place.template value<float>(mean) = center;
@@ -172,62 +167,6 @@ struct PackedNorm {
         table.scale(row.before, K::value * Row::lanes + row.lane, x);
     }
   }
-
-  /// How many elements of the row warp `warp` of those that share it has.
-  KOKKOS_FORCEINLINE_FUNCTION static int length_of(Row const& row, int warp) {
-    int elements = 0;
-    unroll<packs>([&](auto k) {
-      int const left = row.count - (k * Row::lanes + warp * Shape::neighbours);
-      elements += width * (left < 0 ? 0 : left < Shape::neighbours ? left : Shape::neighbours);
-    });
-    if (Row::ragged && warp == 0) elements += row.singles;  // there are fewer of them than lanes
-    return elements;
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION static float warp_squares(Row const& row, Values const& x, float center = 0) {
-    float squares = 0;
-    unroll<Row::parts>([&](auto k) {
-      if (!row.has(k)) return;
-      for (int j = 0; j < x[k].size; ++j) squares += (x[k][j] - center) * (x[k][j] - center);
-    });
-    return Row::join(squares, Add{});
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION Moments warp_moments(Row const& row, Values const& x) const {
-    float sum = 0;
-    unroll<Row::parts>([&](auto k) {
-      for (int j = 0; j < x[k].size; ++j) sum += x[k][j];
-    });
-    sum = Row::join(sum, Add{});
-    float center = inverse_length * sum;
-    if constexpr (Shape::warps > 1) {
-      int const length = length_of(row, row.lane / 32);
-      center = length > 0 ? sum / static_cast<float>(length) : 0.0f;
-    }
-    return {sum, warp_squares(row, x, center)};
-  }
-
-  /// The row's sum and its squares about its mean from those of the warps, in one exchange (T. F. Chan, G. H. Golub,
-  /// R. J. LeVeque, "Algorithms for computing the sample variance", 1983): to the squares about a warp's mean come
-  /// those of what it differs by.
-  KOKKOS_FORCEINLINE_FUNCTION Moments whole(Row const& row, Moments own, [[maybe_unused]] int turn) const {
-    if constexpr (Shape::warps == 1) {
-      return own;
-    } else {
-      Moments part;
-      if constexpr (Row::ragged)
-        part = Row::Atoms::template share_in_turn<Tag, Shape::warps>(own, turn);
-      else
-        part = Row::template of_warp<Tag>(own);
-      float const sum = Row::join_parts(part.sum, Add{});
-      if (centered) {
-        auto const length = static_cast<float>(length_of(row, row.lane % Shape::warps));
-        float const difference = length > 0 ? part.sum / length - inverse_length * sum : 0.0f;
-        part.squares += length * difference * difference;
-      }
-      return {sum, Row::join_parts(part.squares, Add{})};
-    }
-  }
 };
 
 /// How many elements, their mean, and their squares about it (about 0 if the norm is not centered).
@@ -251,7 +190,7 @@ struct StreamedNorm {
   bool centered;
   RowStream stream = {};
 
-  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Rows::template begin<StreamedNorm>(stream);
     wait_for_kernels_before<Exec>();
     if constexpr (Operands == 1)
@@ -263,7 +202,8 @@ struct StreamedNorm {
   KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
     Parameters const parameters = kept(rows);
     rows.template each_row<StreamedNorm>(
-        [] { return State{}; }, [&](State& row, auto const& packs) { add(row.part, rows, packs); },
+        [] { return State{}; },
+        [&](State& row, auto const& packs) TESSERA_INLINE_LAMBDA { add(row.part, rows, packs); },
         [&](auto const& each, int elements) {
           if (!centered) return SampleMoments{0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
           auto const count = static_cast<float>(elements);
@@ -274,7 +214,8 @@ struct StreamedNorm {
                                  return x.squares + x.count * difference * difference;
                                })};
         },
-        [&](State const&, SampleMoments const& all, auto const& run) { write_row(rows, parameters, all, run); });
+        [&](State const&, SampleMoments const& all, auto const& run)
+            TESSERA_INLINE_LAMBDA { write_row(rows, parameters, all, run); });
   }
   /// Of a row that is read.
   struct State {
@@ -317,11 +258,11 @@ struct StreamedNorm {
     }
     auto const is_own = [](Operand const& a) { return a.present() && a.type == scalar_of<T>; };
     bool const own = is_own(weight) && (is_own(bias) || !bias.present());
-    PackedOutputs<T>::visit(out.type, [&](auto tag) {
+    PackedOutputs<T>::visit(out.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
       using To = typename decltype(tag)::type;
       To* const to = rows.template data<To>(out);
-      auto const put = [&](auto const& packs) {
-        auto const write = [&](auto const& scale) {
+      auto const put = [&](auto const& packs) TESSERA_INLINE_LAMBDA {
+        auto const write = [&](auto const& scale) TESSERA_INLINE_LAMBDA {
           unroll<Rows::batch>([&](auto k) {
             Values x = values(packs, k);
             for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor;
@@ -334,7 +275,7 @@ struct StreamedNorm {
         else if (own)
           scaled<false>(parameters, packs, write);
         else
-          write([&](auto k, Values& x) {
+          write([&](auto k, Values& x) TESSERA_INLINE_LAMBDA {
             if (packs.has(k))
               scale_pack<Atoms, T, false>(parameters.weight, parameters.bias, packs.first + k * Rows::step, x);
           });
@@ -351,7 +292,7 @@ struct StreamedNorm {
       slopes[k] = load_pack<width>(static_cast<T const*>(parameters.weight.data) + at);
       if constexpr (Biased) offsets[k] = load_pack<width>(static_cast<T const*>(parameters.bias.data) + at);
     });
-    write([&](auto k, Values& x) {
+    write([&](auto k, Values& x) TESSERA_INLINE_LAMBDA {
       Values const slope = Atoms::widened(slopes[k]);
       if constexpr (Biased) {
         Values const offset = Atoms::widened(offsets[k]);
@@ -485,7 +426,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         };
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;
-      } else {
+      } else if (rows.ragged || !start_few_rows_norm<T>(exec, problem, rows, out, in, weight, bias, mean, rstd)) {
         with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,

@@ -163,6 +163,7 @@ struct PackedRow {
   int before = 0;   // of them before the packs
   PackedRowPlace place;
 
+  KOKKOS_FORCEINLINE_FUNCTION PackedRow(int own_lane, int packs_of_row) : lane(own_lane), count(packs_of_row) {}
   KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team) {
     int const thread = Atoms::thread();
     lane = thread % lanes;

@@ -191,9 +191,9 @@ class StreamedRows {
                                             Write const& write) {
     using State = decltype(begin());
     State now = begin(), posted{};
-    auto const taking = [&](auto const& packs) { take(now, packs); };
+    auto const taking = [&](auto const& packs) TESSERA_INLINE_LAMBDA { take(now, packs); };
     // Calls step(i, slot) for what is left of the row that is read, and for the first slots of the next one.
-    auto const take_on = [&](int first, int turn, auto const& step) {
+    auto const take_on = [&](int first, int turn, auto const& step) TESSERA_INLINE_LAMBDA {
       int slot = first + stream.ahead;
       TESSERA_ROLLED
       for (int i = first;; ++i, ++slot) {
@@ -213,19 +213,21 @@ class StreamedRows {
       bool taken = false;
       if (i >= 0) {
         State const known = posted;
-        write(known, collected<Tag, decltype(State::part)>(merge, i), [&](auto const& put, auto fuses) {
-          if constexpr (decltype(fuses)::value) {
-            if (stream.at_once) {
-              take_on(0, i + 1, [&](int at, int slot) { both(put, at, taking, slot); });
-              taken = true;
-              return;
-            }
-          }
-          again(put);
-        });
+        write(known, collected<Tag, decltype(State::part)>(merge, i),
+              [&](auto const& put, auto fuses) TESSERA_INLINE_LAMBDA {
+                if constexpr (decltype(fuses)::value) {
+                  if (stream.at_once) {
+                    take_on(0, i + 1, [&](int at, int slot) TESSERA_INLINE_LAMBDA { both(put, at, taking, slot); });
+                    taken = true;
+                    return;
+                  }
+                }
+                again(put);
+              });
         next(written);
       }
-      if (!taken) take_on(i < 0 ? -stream.ahead : 0, i + 1, [&](int, int slot) { arriving(slot, taking); });
+      if (!taken)
+        take_on(i < 0 ? -stream.ahead : 0, i + 1, [&](int, int slot) TESSERA_INLINE_LAMBDA { arriving(slot, taking); });
     }
   }
 
