@@ -33,9 +33,9 @@ struct FewRowsNorm {
     int const thread = Atoms::thread(), at = team.league_rank() * Shape::rows_a_team + thread / Shape::lanes;
     Row const row(thread % Shape::lanes, at < rows ? packs : 0);
     Raw raw, slopes, offsets;
-    load(row, in + std::int64_t{at} * in_row, raw);
-    load(row, weight, slopes);
-    if (bias != nullptr) load(row, bias, offsets);
+    row.load(in + std::int64_t{at} * in_row, raw, T(0.0f));
+    row.load(weight, slopes, T(0.0f));
+    if (bias != nullptr) row.load(bias, offsets, T(0.0f));
     typename Row::ValueParts x;
     unroll<Shape::packs>([&](auto k) { x[k] = Atoms::widened(raw[k]); });
     Moments const all = RowMoments<Row, Shape, FewRowsNorm>{inverse_length, Centered}(row, x, 0);
@@ -55,13 +55,6 @@ struct FewRowsNorm {
       if (row.has(k)) store_pack<width>(to + row.column(k), Atoms::template narrowed<T>(x[k]));
     });
   }
-
-  KOKKOS_FORCEINLINE_FUNCTION static void load(Row const& row, T const* from, Raw& to) {
-    unroll<Shape::packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) to[k][j] = T(0.0f);
-      if (row.has(k)) to[k] = load_pack<width>(from + row.column(k));
-    });
-  }
 };
 
 /// f(Shape{}) for rows of 65 to 512 packs.
@@ -75,7 +68,7 @@ void with_few_rows_shape(int packs, F const& f) {
     f(PackedShape<128, 128, 4>{});
 }
 
-/// Starts it for rows that are whole packs, if they are so few that each multiprocessor has two teams at most, and
+/// Starts it for rows that are whole packs, if they are so few that each multiprocessor has 512 threads at most, and
 /// nothing else is asked for. Whether it has.
 template <class T, class Exec>
 bool start_few_rows_norm(Exec const& exec, NormProblem const& problem, PackedGrid const& rows, Operand const& out,

@@ -151,6 +151,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
 template <class Exec, class T, bool Ragged>
 struct StreamedCrossEntropy : CrossEntropyRows<T> {
   using Rows = StreamedRows<Exec, T, 1, Ragged>;
+  using State = RelativeState<LossPart>;
   using Base = CrossEntropyRows<T>;
   static constexpr int width = Rows::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
@@ -186,7 +187,7 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
           float const sum = each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); });
           return LossPart{top, sum, this->smoothing != 0 ? each(Add{}, [](auto const& x) { return x.total; }) : 0.0f};
         },
-        [&](State const&, LossPart const& all, auto const& run) {
+        [&](LossPart const& all, auto const& run) {
           auto const to = exponential.reference(all.top);
           LossTarget<float> const target = questions.target(questions.written++, share);
           if (writes && target.counts())
@@ -213,11 +214,6 @@ struct StreamedCrossEntropy : CrossEntropyRows<T> {
       value = static_cast<float>(reinterpret_cast<T const*>(packs.place + k * Rows::threads)[j]);
       is_here = true;
     }
-  };
-
-  struct State {
-    LossPart part;
-    RelativeExponential::Reference to;  // what the sum is relative to
   };
 
   template <class Run>

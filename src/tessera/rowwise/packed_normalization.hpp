@@ -214,7 +214,7 @@ struct StreamedNorm {
                                  return x.squares + x.count * difference * difference;
                                })};
         },
-        [&](State const&, SampleMoments const& all, auto const& run)
+        [&](SampleMoments const& all, auto const& run)
             TESSERA_INLINE_LAMBDA { write_row(rows, parameters, all, run); });
   }
   /// Of a row that is read.

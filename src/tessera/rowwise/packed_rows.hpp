@@ -205,7 +205,11 @@ struct PackedRow {
   /// The parts of an operand; those beyond the row are `rest` throughout.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, To& to, T rest) const {
-    T const* const first = static_cast<T const*>(from.data) + place.offset(from);
+    load(static_cast<T const*>(from.data) + place.offset(from), to, rest);
+  }
+  /// The same of a row that begins at `first`.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void load(T const* first, To& to, T rest) const {
     unroll<parts>([&](auto k) {
       for (int j = 0; j < size<decltype(k)>; ++j) to[k][j] = rest;
       if (has(k)) to[k] = load_pack<size<decltype(k)>>(first + column(k));

@@ -92,9 +92,10 @@ struct SoftmaxPart {
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0;
 };
 
-/// The same of a row that is read, with what the sum is relative to.
-struct SoftmaxState {
-  SoftmaxPart part;
+/// What has been found of a row that is read, and what its sums are relative to.
+template <class Part>
+struct RelativeState {
+  Part part;
   RelativeExponential::Reference to;
 };
 
@@ -189,6 +190,7 @@ struct PackedSoftmax {
 template <class Exec, class T, bool Ragged>
 struct StreamedSoftmax {
   using Rows = StreamedRows<Exec, T, 1, Ragged>;
+  using State = RelativeState<SoftmaxPart>;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
   static constexpr bool starts_early = true;
@@ -207,20 +209,19 @@ struct StreamedSoftmax {
     Rows rows(team, grid, stream, {in}, {rest});
     rows.template each_row<StreamedSoftmax>(
         [&] {
-          return SoftmaxState{{}, exponential.reference(SoftmaxPart{}.top)};
+          return State{{}, exponential.reference(SoftmaxPart{}.top)};
         },
-        [&](SoftmaxState& row, auto const& packs) { add(row, packs, exponential); },
+        [&](State& row, auto const& packs) { add(row, packs, exponential); },
         [&](auto const& each, int) {
           float const top = each(Larger{}, [](auto const& x) { return x.top; });
           auto const to = exponential.reference(top);
           return SoftmaxPart{top, each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); })};
         },
-        [&](auto const&, SoftmaxPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
+        [&](SoftmaxPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
   }
 
   template <class Packs>
-  KOKKOS_FORCEINLINE_FUNCTION void add(SoftmaxState& row, Packs const& packs,
-                                       RelativeExponential const& exponential) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Packs const& packs, RelativeExponential const& exponential) const {
     Values x[Rows::batch];
     float top = row.part.top, sum = 0;
     unroll<Rows::batch>([&](auto k) {

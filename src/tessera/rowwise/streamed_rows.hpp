@@ -180,7 +180,7 @@ class StreamedRows {
   }
 
   /// For every row of the team: begin() gives the state of a row that is read, which has a `part`; take(state, packs)
-  /// adds packs to it, filled up with what lies beyond a row; and write(state, all, run) is called with the joined
+  /// adds packs to it, filled up with what lies beyond a row; and write(all, run) is called with the joined
   /// parts of all threads that share the row. There run(put, fuses) is put(packs) for all packs of the row, in some
   /// order; if it `fuses` them (std::true_type), while later ones are taken. merge(each, elements), where each(f,
   /// value) is f over value(x) of all parts x that are joined and `elements` how many those have (of rows that are
@@ -190,7 +190,7 @@ class StreamedRows {
   KOKKOS_FORCEINLINE_FUNCTION void each_row(Begin const& begin, Take const& take, Merge const& merge,
                                             Write const& write) {
     using State = decltype(begin());
-    State now = begin(), posted{};
+    State now = begin();
     auto const taking = [&](auto const& packs) TESSERA_INLINE_LAMBDA { take(now, packs); };
     // Calls step(i, slot) for what is left of the row that is read, and for the first slots of the next one.
     auto const take_on = [&](int first, int turn, auto const& step) TESSERA_INLINE_LAMBDA {
@@ -199,7 +199,6 @@ class StreamedRows {
       for (int i = first;; ++i, ++slot) {
         if (i + stream.ahead == stream.slots) {
           if (is_row(0)) post<Tag>(now.part, merge, turn);
-          posted = now;
           next(read);
           if (is_row(0)) now = begin();
           slot = 0;
@@ -212,18 +211,16 @@ class StreamedRows {
     for (int i = -1; written.row < rows(); ++i) {
       bool taken = false;
       if (i >= 0) {
-        State const known = posted;
-        write(known, collected<Tag, decltype(State::part)>(merge, i),
-              [&](auto const& put, auto fuses) TESSERA_INLINE_LAMBDA {
-                if constexpr (decltype(fuses)::value) {
-                  if (stream.at_once) {
-                    take_on(0, i + 1, [&](int at, int slot) TESSERA_INLINE_LAMBDA { both(put, at, taking, slot); });
-                    taken = true;
-                    return;
-                  }
-                }
-                again(put);
-              });
+        write(collected<Tag, decltype(State::part)>(merge, i), [&](auto const& put, auto fuses) TESSERA_INLINE_LAMBDA {
+          if constexpr (decltype(fuses)::value) {
+            if (stream.at_once) {
+              take_on(0, i + 1, [&](int at, int slot) TESSERA_INLINE_LAMBDA { both(put, at, taking, slot); });
+              taken = true;
+              return;
+            }
+          }
+          again(put);
+        });
         next(written);
       }
       if (!taken)

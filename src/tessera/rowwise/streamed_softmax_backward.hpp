@@ -12,6 +12,7 @@ namespace tessera::detail {
 template <class Exec, class T, bool Ragged>
 struct StreamedSoftmaxBackward {
   using Rows = StreamedRows<Exec, T, 2, Ragged>;
+  using State = RelativeState<SoftmaxGradientPart>;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
   static constexpr bool starts_early = true;
@@ -48,16 +49,10 @@ struct StreamedSoftmaxBackward {
           return SoftmaxGradientPart{
               top, sum, each(Add{}, [&](auto const& x) { return log ? x.gradient : x.gradient * factor(x); })};
         },
-        [&](auto const&, SoftmaxGradientPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
+        [&](SoftmaxGradientPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
   }
 
  private:
-  /// Of a row that is read, with what the sums are relative to.
-  struct State {
-    SoftmaxGradientPart part;
-    RelativeExponential::Reference to;
-  };
-
   template <class Run>
   KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows const& rows, SoftmaxGradientPart const& all,
                                              RelativeExponential const& exponential, Run const& run) const {
