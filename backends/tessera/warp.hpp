@@ -25,15 +25,14 @@ namespace tessera::detail {
 ///                                 at most and what all its threads have, and later lane j of every warp gets that of
 ///                                 team j % n; `i` counts the calls; n is a power of two, 16 at most; a team's threads
 ///                                 meet between the second of one and the first of the next
-///     begin_posting<Tag>(n)       before the first of the following calls, by all of n neighbouring teams that run at
-///     the
-///                                 same time
+///     begin_posting<Tag>(n), wait_for_posters<Tag>(n)  one after the other before the first of the following calls, by
+///                                 all of n neighbouring teams that run at the same time
 ///     post_part<Tag>(box, x, n, w, i)  the first w warps of each of these teams post an x, for all of them; `box` has
 ///     room
 ///                                 for 2 n w parts of posted_part_bytes in every team's scratch, at the same place; `i`
 ///                                 counts the calls
-///     posted_part<Tag, X>(box, p, i)  lane j of every warp gets part j of p = n w, 32 at most, others an X{}; before
-///                                 call i + 1 of post_part()
+///     posted_part<Tag, X>(box, p, i, first)  lane j of every warp gets part first + j of p = n w, or an X{} if there
+///                                 are fewer; before call i + 1 of post_part()
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read
 ///     end_copies()                those since the last call are a group, which may be empty
@@ -43,6 +42,7 @@ namespace tessera::detail {
 ///     renew(pack)                 leaves it as it is, but what was computed from it is forgotten: it is computed again
 ///                                 and takes no registers meanwhile
 ///     largest_magnitude(packs)    of all elements of an array of packs, as the bits of an fp32: a NaN is the largest
+///     larger(a, b), smaller(a, b)  of two packs, element by element; of a NaN and a number the number
 ///     magnitudes<T>(word)         the T of a word, two of 16 bits or one fp32, without their signs
 ///     larger_magnitudes<T>(a, b)  of two such words, element by element: a NaN is the largest
 ///     transpose_bytes(words)      4 words of 4 bytes: byte i of word j becomes byte j of word i

@@ -252,6 +252,9 @@ TEST_CASE("packed rows on warps: gradients of softmax") {
   check_softmax<float>(9, 777);
   check_softmax<fp16_t>(5, 16393);
   check_softmax<bf16_t>(3, 131073);
+  check_softmax<bf16_t>(3, 32768);  // held by teams
+  check_softmax<fp16_t>(2, 32761);
+  check_softmax<float>(2, 31000);
 }
 
 TEST_CASE("packed rows on warps: rows that begin anywhere") {
@@ -262,6 +265,8 @@ TEST_CASE("packed rows on warps: rows that begin anywhere") {
         check_rows_between<float>(5, n, first, gap);
       }
   check_rows_between<bf16_t>(4, 20001, 3, 2);  // through scratch
+  check_rows_between<bf16_t>(4, 31001, 3, 2);  // held by teams
+  check_rows_between<float>(3, 16001, 1, 2);
   for (std::size_t n : {63u, 777u, 4095u}) check_results<bf16_t>(7, n);
   check_results<float>(5, 1001);
 }
@@ -277,8 +282,11 @@ TEST_CASE("packed rows on warps: results of long rows") {
   check_results<bf16_t>(11, 16400, {1, 1});  // many rows a team,
   check_results<bf16_t>(9, 40000, {2, 2});   // many a pair of teams
   check_results<float>(5, 8196);
-  check_results<bf16_t>(3, 131072);  // shared by teams
-  check_results<float>(2, 200000);   // more than they keep
+  check_results<bf16_t>(3, 131072);          // shared by teams
+  check_results<float>(2, 200000);           // more than they keep
+  check_results<bf16_t>(3, 32768);           // held by two teams,
+  check_results<float>(2, 32764);            // by four,
+  check_results<bf16_t>(2, 131072, {3, 8});  // by eight
 }
 
 TEST_CASE("packed rows on warps: gradients of norms") {
@@ -308,6 +316,9 @@ TEST_CASE("packed rows on warps: cross-entropy") {
     check_cross_entropy<bf16_t>(70, 8201, smoothing, {1, 1});  // more rows a team than it asks for at a time
     for (std::size_t n : {9u, 1001u, 4095u}) check_cross_entropy<bf16_t>(5, n, smoothing);  // not of whole packs
     check_cross_entropy<bf16_t>(3, 50257, smoothing);
+    check_cross_entropy<bf16_t>(5, 32003, smoothing);  // held by teams
+    check_cross_entropy<bf16_t>(5, 32000, smoothing);
+    check_cross_entropy<float>(2, 130001, smoothing, {3, 16});
     check_cross_entropy<float>(3, 32001, smoothing);
   }
 }

@@ -268,9 +268,11 @@ struct WarpAtoms<test::Warps> {
   static constexpr std::size_t posted_part_bytes = 16;
   template <class>
   static void begin_posting(int) {}
+  template <class>
+  static void wait_for_posters(int) {}
   template <class Tag, class T>
   static T& part(int i, int which) {
-    static T all[2][32];  // (turns, parts)
+    static T all[2][512];  // (turns, parts)
     return all[i & 1][which];
   }
   template <class Tag, class T>
@@ -280,11 +282,11 @@ struct WarpAtoms<test::Warps> {
     if (s.thread() % 32 == 0 && warp < of_team) part<Tag, T>(i, s.team() * of_team + warp) = x;
   }
   template <class Tag, class T>
-  static T posted_part(void const*, int parts, int i) {
+  static T posted_part(void const*, int parts, int i, int first) {
     auto& s = test::WarpScheduler::instance();
     s.meet_together();
-    int const lane = s.thread() % 32;
-    return lane < parts ? part<Tag, T>(i, lane) : T{};
+    int const which = first + s.thread() % 32;
+    return which < parts ? part<Tag, T>(i, which) : T{};
   }
   template <class T, int N>
   static void copy_ahead(Pack<T, N>* to, T const* from) {
@@ -299,6 +301,18 @@ struct WarpAtoms<test::Warps> {
   template <class T, int N>
   static void store_at_once(T* to, Pack<T, N> const& x) {
     store_pack<N>(to, x);
+  }
+  template <class T, int N>
+  static Pack<T, N> larger(Pack<T, N> a, Pack<T, N> const& b) {
+    for (int j = 0; j < N; ++j)
+      if (!(static_cast<float>(b[j]) <= static_cast<float>(a[j])) && !(static_cast<float>(b[j]) != static_cast<float>(b[j]))) a[j] = b[j];
+    return a;
+  }
+  template <class T, int N>
+  static Pack<T, N> smaller(Pack<T, N> a, Pack<T, N> const& b) {
+    for (int j = 0; j < N; ++j)
+      if (!(static_cast<float>(b[j]) >= static_cast<float>(a[j])) && !(static_cast<float>(b[j]) != static_cast<float>(b[j]))) a[j] = b[j];
+    return a;
   }
   static void end_copies() { test::WarpScheduler::instance().end_copies(); }
   static void wait_for_copies(int pending) { test::WarpScheduler::instance().wait_for_copies(pending); }

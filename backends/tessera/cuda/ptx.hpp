@@ -200,8 +200,15 @@ __device__ __forceinline__ int cluster_rank() {
 }
 /// All threads of the cluster that have not ended meet here. Nothing but initialised barriers is seen behind it: a
 /// meeting that orders memory takes up to a microsecond.
+__device__ __forceinline__ void cluster_arrive_at_meeting() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait_for_meeting() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_meet() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  cluster_arrive_at_meeting();
+  cluster_wait_for_meeting();
 }
 /// The same, and what was written before, to any team's shared memory too, is seen behind it.
 __device__ __forceinline__ void cluster_meet_in_order() {

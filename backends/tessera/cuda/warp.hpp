@@ -130,8 +130,14 @@ struct WarpAtoms<Kokkos::Cuda> {
         ptx::barrier_init(part_barriers<Tag>() + turn, teams > 1 ? 1 : static_cast<int>(blockDim.y));
       ptx::barrier_init_fence();
     }
+    if (teams > 1) ptx::cluster_arrive_at_meeting();
+#endif
+  }
+  template <class Tag>
+  __device__ __forceinline__ static void wait_for_posters(int teams) {
+#if __CUDA_ARCH__ >= 900
     if (teams > 1)
-      ptx::cluster_meet();
+      ptx::cluster_wait_for_meeting();
     else
       __syncthreads();
 #endif
@@ -164,7 +170,7 @@ struct WarpAtoms<Kokkos::Cuda> {
 #endif
   }
   template <class Tag, class T>
-  __device__ __forceinline__ static T posted_part(void const* box, int parts, int i) {
+  __device__ __forceinline__ static T posted_part(void const* box, int parts, int i, int first) {
     int const turn = i & 1;
 #if __CUDA_ARCH__ >= 900
     ptx::barrier_wait(part_barriers<Tag>() + turn, i >> 1 & 1);
@@ -172,8 +178,9 @@ struct WarpAtoms<Kokkos::Cuda> {
     __syncthreads();
 #endif
     T x{};
-    if (static_cast<int>(threadIdx.x) < parts) {
-      uint4 const words = static_cast<uint4 const*>(box)[turn * parts + static_cast<int>(threadIdx.x)];
+    int const which = first + static_cast<int>(threadIdx.x);
+    if (which < parts) {
+      uint4 const words = static_cast<uint4 const*>(box)[turn * parts + which];
       memcpy(&x, &words, sizeof(T));
     }
     return x;
@@ -245,6 +252,25 @@ struct WarpAtoms<Kokkos::Cuda> {
     }
   }
 
+  template <class T, int N>
+  __device__ __forceinline__ static Pack<T, N> larger(Pack<T, N> const& a, Pack<T, N> const& b) {
+    return of_words<T>(a, b, [](auto x, auto y) {
+      if constexpr (sizeof(T) == 2)
+        return __hmax2(x, y);
+      else
+        return fmaxf(x, y);
+    });
+  }
+  template <class T, int N>
+  __device__ __forceinline__ static Pack<T, N> smaller(Pack<T, N> const& a, Pack<T, N> const& b) {
+    return of_words<T>(a, b, [](auto x, auto y) {
+      if constexpr (sizeof(T) == 2)
+        return __hmin2(x, y);
+      else
+        return fminf(x, y);
+    });
+  }
+
   /// A word of one fp32 or two 16-bit numbers.
   template <class T>
   __device__ __forceinline__ static std::uint32_t magnitudes(std::uint32_t x) {
@@ -299,6 +325,23 @@ struct WarpAtoms<Kokkos::Cuda> {
 #pragma unroll
     for (int i = 0; i < N / 4; ++i) words[i] = pair(4 * i) | pair(4 * i + 2) << 16;
     return words;
+  }
+
+ private:
+  /// f(x, y) of the words of two packs, each an fp32 or two 16-bit numbers.
+  template <class T, int N, class F>
+  __device__ __forceinline__ static Pack<T, N> of_words(Pack<T, N> const& a, Pack<T, N> const& b, F const& f) {
+    using Word = std::conditional_t<sizeof(T) == 4, float,
+                                    std::conditional_t<std::is_same_v<T, bf16_t>, __nv_bfloat162, __half2>>;
+    constexpr int words = sizeof(a) / sizeof(Word);
+    Word x[words], y[words];
+    memcpy(x, &a, sizeof(a));
+    memcpy(y, &b, sizeof(b));
+#pragma unroll
+    for (int i = 0; i < words; ++i) x[i] = f(x[i], y[i]);
+    Pack<T, N> all;
+    memcpy(&all, x, sizeof(all));
+    return all;
   }
 #endif
 };

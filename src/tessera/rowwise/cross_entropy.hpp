@@ -6,8 +6,8 @@
 #include <tessera/cross_entropy.hpp>
 #include <tessera/elementary.hpp>
 #include <tessera/rowwise/labels.hpp>
+#include <tessera/rowwise/long_cross_entropy.hpp>
 #include <tessera/rowwise/own_cross_entropy.hpp>
-#include <tessera/rowwise/packed_cross_entropy.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/rowwise/sums.hpp>

@@ -4,8 +4,8 @@
 #define TESSERA_ROWWISE_NORMALIZATION_HPP
 
 #include <tessera/normalization.hpp>
+#include <tessera/rowwise/long_normalization.hpp>
 #include <tessera/rowwise/own_normalization.hpp>
-#include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/unroll.hpp>

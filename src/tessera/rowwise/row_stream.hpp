@@ -9,21 +9,37 @@
 #include <cstdint>
 #include <limits>
 
+#include <tessera/divisor.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 
 // How long rows, which come through scratch (streamed_rows.hpp), are laid out over teams.
 namespace tessera::detail {
 
+/// A long row of a launch: PackedRowPlace where rows are few enough to count in 31 bits, and most often of one matrix.
+struct LongRowPlace {
+  PackedGrid const& grid;
+  int row;
+
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
+    return grid.flat ? row * a.row : PackedRowPlace(grid, row).offset(a);
+  }
+  template <class Value>
+  KOKKOS_FORCEINLINE_FUNCTION Value& value(Operand const& a) const {
+    return static_cast<Value*>(const_cast<void*>(a.data))[offset(a)];
+  }
+};
+
 /// How the rows of a launch are laid out over teams.
 struct RowStream {
-  int teams = 1;               // that share a row
+  int teams = 1;  // that share a row
+  Divisor by_teams = Divisor(1);
   int streams = 1;             // such groups of teams: each has every `streams`-th row
   int slots = 1;               // of a team's part of a row
   int ring = 1;                // slots that a team has room for
   int twice = 0;               // slots of a row that are copied twice
   int part = 0;                // packs of a row that a team has
-  bool keeps_columns = false;  // there is room for what the columns of a team's part have in common
+  std::size_t kept_bytes = 0;  // there is room for so many that all rows have in common, of each column
   bool keeps = true;           // a row stays in the ring until its result is written
   bool at_once = false;        // a row's result is written while later ones are read,
   int ahead = 0;               // and of the next but one so many slots before the next one's parts are needed
@@ -32,8 +48,10 @@ struct RowStream {
 /// What a streamed kernel does with its rows: one that does not write keeps nothing.
 struct StreamUse {
   bool writes = true, may_repeat = true;
-  bool is_light = false;         // little arithmetic
-  std::size_t column_bytes = 0;  // that all rows have in common
+  bool is_light = false;                 // little arithmetic
+  std::size_t column_bytes[2] = {0, 0};  // of what all rows have in common
+
+  std::size_t all_column_bytes() const { return column_bytes[0] + column_bytes[1]; }
 };
 
 /// What a row costs a team beside its slots, in times of a slot, as measured on an H200.
@@ -62,7 +80,7 @@ template <class Rows>
 double streamed_cost(PackedGrid const& grid, RowStream const& stream, int multiprocessors, StreamUse const& use) {
   double const twice = 0.8, parameters = 0.09 * sizeof(typename Rows::Element);
   double const read =
-      stream.keeps_columns ? 0 : static_cast<double>(use.column_bytes * Rows::width) / Rows::operand_bytes;
+      static_cast<double>((use.all_column_bytes() - stream.kept_bytes) * Rows::width) / Rows::operand_bytes;
   auto const rounds = static_cast<double>((grid.rows + stream.streams - 1) / stream.streams);
   return rounds *
          (streamed_row_cost<Rows>(stream.teams, use) + (stream.slots * (1 + parameters * read) + stream.twice * twice) *
@@ -80,15 +98,15 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
   int const multiprocessors = Machine<Exec>::concurrency(exec);
   RowStream best{.streams = 0};
   double least = HUGE_VAL;
-  auto const consider = [&](int teams, bool keeps_columns) {
+  auto const consider = [&](int teams, std::size_t kept_bytes) {
     RowStream stream;
     stream.teams = teams;
     stream.part = (grid.around + teams * line - 1) / (teams * line) * line;
     stream.slots = (stream.part + slot_packs - 1) / slot_packs;
-    stream.keeps_columns = keeps_columns;
+    stream.kept_bytes = kept_bytes;
     stream.keeps = use.writes;
     std::size_t const room = scratch_of_each(exec, 1) - Rows::box_bytes,
-                      kept = keeps_columns ? use.column_bytes * Rows::width * slot_packs * stream.slots : 0;
+                      kept = kept_bytes * Rows::width * slot_packs * stream.slots;
     if (kept + Rows::slot_bytes > room || (teams > 1 && stream.part * (teams - 1) >= grid.around)) return;
     stream.ring = static_cast<int>((room - kept) / Rows::slot_bytes);
     stream.twice = use.writes ? std::clamp(stream.slots + on_their_way - stream.ring, 0, stream.slots) : 0;
@@ -105,8 +123,8 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
     scratch = all;
   };
   for (int teams = 1; teams <= (together ? most_teams_together : 1); teams *= 2) {
-    consider(teams, false);
-    if (use.column_bytes > 0) consider(teams, true);
+    consider(teams, 0);
+    if (use.all_column_bytes() > 0) consider(teams, use.all_column_bytes());
   }
   best.streams = static_cast<int>(std::min<std::int64_t>(best.streams, grid.rows));
   return best;

@@ -3,8 +3,8 @@
 #ifndef TESSERA_ROWWISE_SOFTMAX_HPP
 #define TESSERA_ROWWISE_SOFTMAX_HPP
 
+#include <tessera/rowwise/long_softmax.hpp>
 #include <tessera/rowwise/own_softmax.hpp>
-#include <tessera/rowwise/packed_softmax.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
 #include <tessera/softmax.hpp>

@@ -4,10 +4,10 @@
 #define TESSERA_ROWWISE_SOFTMAX_BACKWARD_HPP
 
 #include <tessera/elementary.hpp>
+#include <tessera/rowwise/long_softmax_backward.hpp>
 #include <tessera/rowwise/own_softmax_backward.hpp>
 #include <tessera/rowwise/row_types.hpp>
 #include <tessera/rowwise/shapes.hpp>
-#include <tessera/rowwise/streamed_softmax_backward.hpp>
 #include <tessera/rowwise/sums.hpp>
 #include <tessera/softmax_backward.hpp>
 #include <tessera/unroll.hpp>

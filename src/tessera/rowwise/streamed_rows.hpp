@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/row_exchange.hpp>
 #include <tessera/rowwise/row_stream.hpp>
 #include <tessera/unroll.hpp>
 
@@ -34,42 +35,30 @@ namespace tessera::detail {
 /// row that is written and of the one that is read.
 inline constexpr int streamed_threads = 512, streamed_packs = 4;
 
-/// A row of a launch: PackedRowPlace where rows are few enough to count in 31 bits, and most often of one matrix.
-struct StreamedPlace {
-  PackedGrid const& grid;
-  int row;
-
-  KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
-    return grid.flat ? row * a.row : PackedRowPlace(grid, row).offset(a);
-  }
-  template <class Value>
-  KOKKOS_FORCEINLINE_FUNCTION Value& value(Operand const& a) const {
-    return static_cast<Value*>(const_cast<void*>(a.data))[offset(a)];
-  }
-};
-
 /// One thread's part in such a team, for `Operands` operands that are read.
 template <class Exec, class T, int Operands, bool Ragged = false>
 class StreamedRows {
  public:
+  using Space = Exec;
   static constexpr bool ragged = Ragged;
-  static constexpr int threads = streamed_threads, width = packed_width<T>, batch = streamed_packs / Operands,
-                       warps = threads / 32;
+  static constexpr int operands = Operands, threads = streamed_threads, width = packed_width<T>,
+                       batch = streamed_packs / Operands, packs_with_parameters = batch;
   static constexpr int step = threads * width;  // elements from a thread's pack to its next one
-  static constexpr int most_parts = 32;         // of a row that are posted
   using Atoms = WarpAtoms<Exec>;
   using Element = T;
   using Raw = Pack<T, width>;
   using Values = Pack<float, width>;
+  using Exchange = RowExchange<Exec, threads>;
   static constexpr std::size_t operand_bytes = sizeof(Raw) * Operands, slot_bytes = operand_bytes * batch * threads,
-                               box_bytes = Atoms::posted_part_bytes * 2 * most_parts;
+                               box_bytes = Exchange::box_bytes;
 
   /// A thread's packs of a slot: pack k begins `first` + k * step elements behind the thread's first one of the row, if
   /// it has(k). Of `Full` ones, which ragged rows tell apart, all are there, and whole but for what lies before the
   /// row.
   template <bool Full>
   struct Packs {
-    Raw raw[Operands][batch];
+    static constexpr int batch = streamed_packs / Operands;
+    Raw packs[Operands][batch];
     Raw* place;       // in scratch
     int first, left;  // packs of the team from the thread's first one on
     int column;       // of the thread's first pack of the row
@@ -83,11 +72,21 @@ class StreamedRows {
       unroll<batch>([&](auto k) { all += has(k) ? 1 : 0; });
       return all;
     }
+    template <int Operand, class K>
+    KOKKOS_FORCEINLINE_FUNCTION Raw raw(K k) const {
+      return packs[Operand][k];
+    }
+    template <int Operand, class K>
+    KOKKOS_FORCEINLINE_FUNCTION Values values(K k) const {
+      return Atoms::widened(packs[Operand][k]);
+    }
+    KOKKOS_FORCEINLINE_FUNCTION void forget() const {}  // as of HeldRows: there are registers enough
   };
 
   template <class Tag>
   KOKKOS_FORCEINLINE_FUNCTION static void begin(RowStream const& stream) {
     Atoms::template begin_posting<Tag>(stream.teams);
+    Atoms::template wait_for_posters<Tag>(stream.teams);
   }
 
   /// Begins to copy. `beyond` is what lies beyond a row.
@@ -100,7 +99,7 @@ class StreamedRows {
     begins_row = first == 0;
     own = first + Atoms::thread();
     packs = left < stream.part ? left : stream.part;
-    box = team.team_scratch(0).get_shmem_aligned(std::size_t{box_bytes}, 16);
+    exchange = {team.team_scratch(0).get_shmem_aligned(std::size_t{box_bytes}, 16), stream.teams};
     room = static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(slot_bytes * stream.ring, 16)) + Atoms::thread();
     unroll<Operands>([&](auto which) {
       from[which] = operands[which];
@@ -115,10 +114,10 @@ class StreamedRows {
   }
 
   /// The row that is written.
-  KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place() const { return {grid, written.row}; }
+  KOKKOS_FORCEINLINE_FUNCTION LongRowPlace place() const { return {grid, written.row}; }
   /// Whether there is the row that comes `later` rows after the one that is read, and its place.
   KOKKOS_FORCEINLINE_FUNCTION bool is_row(int later) const { return read.row + later * stream.streams < rows(); }
-  KOKKOS_FORCEINLINE_FUNCTION StreamedPlace place(int later) const { return {grid, read.row + later * stream.streams}; }
+  KOKKOS_FORCEINLINE_FUNCTION LongRowPlace place(int later) const { return {grid, read.row + later * stream.streams}; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_first_lane() const { return begins_row && Atoms::thread() == 0; }
   /// The column of this thread's first pack of the row that is read; of a ragged row it may begin before the row.
   KOKKOS_FORCEINLINE_FUNCTION int first_column() const { return column_in(read); }
@@ -133,6 +132,11 @@ class StreamedRows {
   KOKKOS_FORCEINLINE_FUNCTION bool has_element(Packs<Full> const& x, int k, int j) const {
     if (!ragged || (Full && k > 0)) return x.has(k);
     return x.has(k) && is_in_row(x.column + x.first + k * step + j);
+  }
+  /// Element j of pack k of the first operand.
+  template <bool Full>
+  KOKKOS_FORCEINLINE_FUNCTION T element(Packs<Full> const& x, int k, int j) const {
+    return reinterpret_cast<T const*>(x.place + k * threads)[j];
   }
   /// Stores pack k, `to` being the place of this thread's first one: what is in the row of it, with store_ends().
   template <bool Full, class To>
@@ -166,26 +170,27 @@ class StreamedRows {
     }
   }
 
-  /// Where this thread's first column of something with `size` bytes a column is kept, behind what has `before` bytes.
-  KOKKOS_FORCEINLINE_FUNCTION std::byte* columns_room(std::size_t before, std::size_t size) const {
-    auto* const behind_ring = reinterpret_cast<std::byte*>(slot(stream.ring) - Atoms::thread());
-    auto const columns = static_cast<std::size_t>(stream.slots * batch * threads * width);
-    return behind_ring + before * columns + size * static_cast<std::size_t>(Atoms::thread() * width);
-  }
-  /// f(elements behind this thread's first one) for each of its packs.
-  template <class F>
-  KOKKOS_FORCEINLINE_FUNCTION void each_pack(F const& f) const {
+  /// Of something that all rows have in common, from this thread's first column on: a copy of it in scratch, behind
+  /// what has `before` bytes a column, where there is room. wait_for_kept() comes before it is read.
+  template <class Parameter>
+  KOKKOS_FORCEINLINE_FUNCTION Parameter const* keep(Parameter const* from, std::size_t before) const {
+    if (before + sizeof(Parameter) > stream.kept_bytes) return from;
+    auto const columns = static_cast<std::size_t>(stream.slots * batch * step);
+    auto* const to = reinterpret_cast<Parameter*>(reinterpret_cast<std::byte*>(slot(stream.ring) - Atoms::thread()) +
+                                                  before * columns) +
+                     Atoms::thread() * width;
     TESSERA_ROLLED
-    for (int at = 0; at < packs_from_here(); at += threads) f(at * width);
+    for (int at = 0; at < packs_from_here(); at += threads)
+      store_pack<width>(to + at * width, load_pack<width>(from + at * width));
+    return to;
   }
+  KOKKOS_FORCEINLINE_FUNCTION void wait_for_kept() const {}  // a thread reads its own
 
   /// For every row of the team: begin() gives the state of a row that is read, which has a `part`; take(state, packs)
   /// adds packs to it, filled up with what lies beyond a row; and write(all, run) is called with the joined
   /// parts of all threads that share the row. There run(put, fuses) is put(packs) for all packs of the row, in some
-  /// order; if it `fuses` them (std::true_type), while later ones are taken. merge(each, elements), where each(f,
-  /// value) is f over value(x) of all parts x that are joined and `elements` how many those have (of rows that are
-  /// whole packs), is called for the lanes of a warp and then for all warps of the row, or for those of a team and then
-  /// for all teams; a part{} has no weight.
+  /// order; if it `fuses` them (std::true_type), while later ones are taken. merge() is as of RowExchange; of ragged
+  /// rows it does not count elements.
   template <class Tag, class Begin, class Take, class Merge, class Write>
   KOKKOS_FORCEINLINE_FUNCTION void each_row(Begin const& begin, Take const& take, Merge const& merge,
                                             Write const& write) {
@@ -198,7 +203,9 @@ class StreamedRows {
       TESSERA_ROLLED
       for (int i = first;; ++i, ++slot) {
         if (i + stream.ahead == stream.slots) {
-          if (is_row(0)) post<Tag>(now.part, merge, turn);
+          if (is_row(0))
+            exchange.template post<Tag>(now.part, merge, turn, elements_of_warp<threads, width>(packs, Atoms::thread()),
+                                        width * packs);
           next(read);
           if (is_row(0)) now = begin();
           slot = 0;
@@ -211,16 +218,17 @@ class StreamedRows {
     for (int i = -1; written.row < rows(); ++i) {
       bool taken = false;
       if (i >= 0) {
-        write(collected<Tag, decltype(State::part)>(merge, i), [&](auto const& put, auto fuses) TESSERA_INLINE_LAMBDA {
-          if constexpr (decltype(fuses)::value) {
-            if (stream.at_once) {
-              take_on(0, i + 1, [&](int at, int slot) TESSERA_INLINE_LAMBDA { both(put, at, taking, slot); });
-              taken = true;
-              return;
-            }
-          }
-          again(put);
-        });
+        write(exchange.template collected<Tag, decltype(State::part)>(merge, i, grid.columns),
+              [&](auto const& put, auto fuses) TESSERA_INLINE_LAMBDA {
+                if constexpr (decltype(fuses)::value) {
+                  if (stream.at_once) {
+                    take_on(0, i + 1, [&](int at, int slot) TESSERA_INLINE_LAMBDA { both(put, at, taking, slot); });
+                    taken = true;
+                    return;
+                  }
+                }
+                again(put);
+              });
         next(written);
       }
       if (!taken)
@@ -233,27 +241,6 @@ class StreamedRows {
   struct Spot {
     int row = 0, column = 0, full = 0;
   };
-
-  /// Few warps post their parts to all teams of the row; of more the parts of a team are joined first.
-  KOKKOS_FORCEINLINE_FUNCTION int parts_of_team() const { return stream.teams * warps <= most_parts ? warps : 1; }
-
-  template <class Tag, class Part, class Merge>
-  KOKKOS_FORCEINLINE_FUNCTION void post(Part const& own, Merge const& merge, int turn) const {
-    Part part = merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(own), f); },
-                      elements_of_warp());
-    if (parts_of_team() == 1) {
-      Part const x = Atoms::template share_in_turn<Tag, warps>(part, turn & 1);
-      part = merge([&](auto const& f, auto const& value) { return Atoms::template join<warps>(value(x), f); },
-                   width * packs);
-    }
-    Atoms::template post_part<Tag>(box, part, stream.teams, parts_of_team(), turn);
-  }
-  template <class Tag, class Part, class Merge>
-  KOKKOS_FORCEINLINE_FUNCTION Part collected(Merge const& merge, int turn) const {
-    auto const x = Atoms::template posted_part<Tag, Part>(box, stream.teams * parts_of_team(), turn);
-    return merge([&](auto const& f, auto const& value) { return Atoms::template join<most_parts>(value(x), f); },
-                 grid.columns);
-  }
 
   /// take(packs) for a slot of the row that is read, if there is one. If it is not kept the slot is free then.
   template <class Take>
@@ -318,11 +305,6 @@ class StreamedRows {
   KOKKOS_FORCEINLINE_FUNCTION Raw* slot(int at) const { return room + at * (Operands * batch * threads); }
   KOKKOS_FORCEINLINE_FUNCTION int after(int at) const { return at + 1 == stream.ring ? 0 : at + 1; }
   KOKKOS_FORCEINLINE_FUNCTION int packs_from_here() const { return packs - Atoms::thread(); }
-  /// Of rows that are whole packs.
-  KOKKOS_FORCEINLINE_FUNCTION int elements_of_warp() const {
-    int const left = packs % threads - Atoms::thread() / 32 * 32;
-    return width * (packs / threads * 32 + (left < 0 ? 0 : left < 32 ? left : 32));
-  }
   KOKKOS_FORCEINLINE_FUNCTION int column_of(int which) const {
     if constexpr (ragged) return own * width - PackedRowPlace(grid, which).shift(grid.phase, width);
     return own * width;
@@ -362,13 +344,13 @@ class StreamedRows {
   KOKKOS_FORCEINLINE_FUNCTION int column_in(Spot const& spot) const { return ragged ? spot.column : own * width; }
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To* data_of(Operand const& a, Spot const& spot) const {
-    return static_cast<To*>(const_cast<void*>(a.data)) + StreamedPlace{grid, spot.row}.offset(a) + column_in(spot);
+    return static_cast<To*>(const_cast<void*>(a.data)) + LongRowPlace{grid, spot.row}.offset(a) + column_in(spot);
   }
 
   template <bool Full>
   KOKKOS_FORCEINLINE_FUNCTION Packs<Full> packs_at(Raw* place, int which, int left, int column) const {
     Packs<Full> x;
-    unroll<batch>([&](auto k) { unroll<Operands>([&](auto i) { x.raw[i][k] = place[(i * batch + k) * threads]; }); });
+    unroll<batch>([&](auto k) { unroll<Operands>([&](auto i) { x.packs[i][k] = place[(i * batch + k) * threads]; }); });
     x.place = place;
     x.first = which * batch * step;
     x.left = left;
@@ -451,8 +433,8 @@ class StreamedRows {
   Operand from[Operands];
   T rest[Operands];
   T const* source[Operands];  // this thread's first packs of the row that is copied
-  void* box;                  // for parts
-  Raw* room;                  // (ring, Operands, batch, threads), this thread's place in it
+  Exchange exchange;
+  Raw* room;  // (ring, Operands, batch, threads), this thread's place in it
   Spot written, read, copied;
   int copied_slot = 0;                    // of the row that is copied
   int begins = 0, arrives = 0, lead = 0;  // slots of the ring: of what is kept the first; the next that is read, so

@@ -1,17 +1,18 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef TESSERA_ROWWISE_STREAMED_SOFTMAX_BACKWARD_HPP
-#define TESSERA_ROWWISE_STREAMED_SOFTMAX_BACKWARD_HPP
+#ifndef TESSERA_ROWWISE_LONG_SOFTMAX_BACKWARD_HPP
+#define TESSERA_ROWWISE_LONG_SOFTMAX_BACKWARD_HPP
 
 #include <tessera/rowwise/packed_softmax_backward.hpp>
-#include <tessera/rowwise/streamed_rows.hpp>
+#include <tessera/rowwise/relative_exponential.hpp>
 
 namespace tessera::detail {
 
 /// The gradient of softmax for long rows, weights relative to the maximum so far.
-template <class Exec, class T, bool Ragged>
-struct StreamedSoftmaxBackward {
-  using Rows = StreamedRows<Exec, T, 2, Ragged>;
+template <class Rows>
+struct LongSoftmaxBackward {
+  using Exec = typename Rows::Space;
+  using T = typename Rows::Element;
   using State = RelativeState<SoftmaxGradientPart>;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
@@ -25,14 +26,13 @@ struct StreamedSoftmaxBackward {
   RowStream stream = {};
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Rows::template begin<StreamedSoftmaxBackward>(stream);
+    Rows::template begin<LongSoftmaxBackward>(stream);
     wait_for_kernels_before<Exec>();
     RelativeExponential const exponential(scale);
     Rows rows(team, grid, stream, {in, d_out}, {rest, T(0.0f)});
-    rows.template each_row<StreamedSoftmaxBackward>(
+    rows.template each_row<LongSoftmaxBackward>(
         [&] {
-          return State{from_output ? SoftmaxGradientPart{0, 1, 0} : SoftmaxGradientPart{},
-                       exponential.reference(SoftmaxGradientPart{}.top)};
+          return State{from_output ? SoftmaxGradientPart{0, 1, 0} : SoftmaxGradientPart{}, exponential.none()};
         },
         [&](State& row, auto const& packs) {
           if (from_output)
@@ -57,17 +57,18 @@ struct StreamedSoftmaxBackward {
   KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows const& rows, SoftmaxGradientPart const& all,
                                              RelativeExponential const& exponential, Run const& run) const {
     SoftmaxSlope const slope(all, 1.0f, scale, log);
+    float const less = slope.factor * slope.offset;
     auto const to = exponential.reference(all.top);
     T* const out = rows.data(d_in);
     auto const put = [&](auto const& packs) {
-      unroll<Rows::batch>([&](auto k) {
-        Values x = Rows::Atoms::widened(packs.raw[0][k]);
-        Values const dy = Rows::Atoms::widened(packs.raw[1][k]);
+      unroll<batch_of<decltype(packs)>>([&](auto k) {
+        Values x = packs.template values<0>(k);
+        Values const dy = packs.template values<1>(k);
         weigh(x, to, exponential);
         if (log)
-          for (int j = 0; j < width; ++j) x[j] = slope.factor * (dy[j] - x[j] * slope.offset);
+          for (int j = 0; j < width; ++j) x[j] = slope.factor * dy[j] - x[j] * less;
         else
-          for (int j = 0; j < width; ++j) x[j] = slope.factor * x[j] * (dy[j] - slope.offset);
+          for (int j = 0; j < width; ++j) x[j] *= slope.factor * dy[j] - less;
         rows.store(out, packs, k, Rows::Atoms::template narrowed<T>(x));
       });
       rows.store_ends(out, packs);
@@ -78,7 +79,6 @@ struct StreamedSoftmaxBackward {
   KOKKOS_FORCEINLINE_FUNCTION void weigh(Values& x, RelativeExponential::Reference const& to,
                                          RelativeExponential const& exponential) const {
     if (!from_output) {
-      exponential.turn(x);
       for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
     } else if (log) {
       for (int j = 0; j < width; ++j) x[j] = exponential_below(x[j]);
@@ -87,8 +87,8 @@ struct StreamedSoftmaxBackward {
 
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION void add_given(SoftmaxGradientPart& part, Packs const& packs) const {
-    unroll<Rows::batch>([&](auto k) {
-      Values const x = Rows::Atoms::widened(packs.raw[0][k]), dy = Rows::Atoms::widened(packs.raw[1][k]);
+    unroll<batch_of<decltype(packs)>>([&](auto k) {
+      Values const x = packs.template values<0>(k), dy = packs.template values<1>(k);
       for (int j = 0; j < width; ++j) part.gradient += log ? dy[j] : x[j] * dy[j];
     });
   }
@@ -96,23 +96,22 @@ struct StreamedSoftmaxBackward {
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Packs const& packs, RelativeExponential const& exponential) const {
     SoftmaxGradientPart const& part = row.part;
-    Values x[Rows::batch];
-    float top = part.top, sum = 0, gradient = 0;
-    unroll<Rows::batch>([&](auto k) {
-      x[k] = Rows::Atoms::widened(packs.raw[0][k]);
-      exponential.turn(x[k]);
-      top = larger(top, largest(x[k]));
-    });
+    float const top = exponential.template top_of<Rows>(part.top, packs);
+    float sum = 0;
+    Values gradients{};
     auto const to = exponential.reference(top);
     float const factor = exponential.change(part.top, row.to, to);
-    unroll<Rows::batch>([&](auto k) {
-      for (int j = 0; j < width; ++j) x[k][j] = exponential(x[k][j], to);
-      sum += sum_of(x[k]);
-      Values dy = Rows::Atoms::widened(packs.raw[1][k]);
-      if (!log)
-        for (int j = 0; j < width; ++j) dy[j] *= x[k][j];
-      gradient += sum_of(dy);
+    unroll<batch_of<decltype(packs)>>([&](auto k) {
+      Values x = packs.template values<0>(k);
+      for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
+      sum += sum_of(x);
+      Values const dy = packs.template values<1>(k);
+      if (log)
+        for (int j = 0; j < width; ++j) gradients[j] += dy[j];
+      else
+        for (int j = 0; j < width; ++j) gradients[j] += x[j] * dy[j];
     });
+    float const gradient = sum_of(gradients);
     row = {{top, part.sum * factor + sum, (log ? part.gradient : part.gradient * factor) + gradient}, to};
   }
 };
@@ -148,10 +147,9 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
           started = true;
         });
       else
-        with_row_kind(rows, [&](auto ragged) {
-          using Kernel = StreamedSoftmaxBackward<Space, T, decltype(ragged)::value>;
-          started = launch_streamed<typename Kernel::Rows>(
-              problem.label, exec, Kernel{rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest});
+        started = launch_long<Space, T, 2>(problem.label, exec, rows, {}, [&](auto kind) {
+          return LongSoftmaxBackward<typename decltype(kind)::type>{
+              rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest};
         });
     });
   }

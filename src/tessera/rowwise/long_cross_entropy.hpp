@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_LONG_CROSS_ENTROPY_HPP
+#define TESSERA_ROWWISE_LONG_CROSS_ENTROPY_HPP
+
+#include <tessera/rowwise/packed_cross_entropy.hpp>
+#include <tessera/rowwise/relative_exponential.hpp>
+
+namespace tessera::detail {
+
+/// Cross-entropy of long rows.
+template <class Rows>
+struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
+  using Exec = typename Rows::Space;
+  using T = typename Rows::Element;
+  using State = RelativeState<LossPart>;
+  using Base = CrossEntropyRows<T>;
+  static constexpr int width = Rows::width;
+  static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
+  static constexpr bool starts_early = true;
+
+  RowStream stream = {};
+
+  explicit LongCrossEntropy(Base const& rows) : Base(rows) {}
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Rows::template begin<LongCrossEntropy>(stream);
+    wait_for_kernels_before<Exec>();
+    bool const writes = this->d_logits.present();
+    RelativeExponential const exponential(1.0f);
+    Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
+    float const share = this->targets.part();
+    Questions questions;
+    LossTarget<float> read;  // if there is no gradient, of the row that is read
+    Logit logit;             // of the row that is written, or if there is no gradient, read
+    rows.template each_row<LongCrossEntropy>(
+        [&] {
+          ask_ahead(questions, rows, share);
+          if (!writes) read = questions.target(questions.read - 1, share);
+          return State{{}, exponential.none()};
+        },
+        [&](State& row, auto const& packs) {
+          if (!writes) logit.look_for(rows, packs, read);
+          add(row, rows, packs, exponential);
+        },
+        [&](auto const& each, int) {
+          float const top = each(Larger{}, [](auto const& x) { return x.top; });
+          auto const to = exponential.reference(top);
+          float const sum = each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); });
+          return LossPart{top, sum, this->smoothing != 0 ? each(Add{}, [](auto const& x) { return x.total; }) : 0.0f};
+        },
+        [&](LossPart const& all, auto const& run) {
+          auto const to = exponential.reference(all.top);
+          LossTarget<float> const target = questions.target(questions.written++, share);
+          if (writes && target.counts())
+            write_slopes(rows, all, target, logit, exponential, to, run);
+          else if (writes)
+            write_zeros(rows, run);
+          if (target.counts() ? logit.is_here : rows.is_first_lane())
+            this->write_loss(rows.place(), target, all, exponential.log_of_sum(all.sum, all.top, to), logit.value);
+          logit.is_here = false;
+        });
+  }
+
+  /// The label's logit, for the thread that meets it among those of its row.
+  struct Logit {
+    float value = 0;
+    bool is_here = false;
+
+    template <class Packs>
+    KOKKOS_FORCEINLINE_FUNCTION void look_for(Rows const& rows, Packs const& packs, LossTarget<float> const& target) {
+      int const behind = target.counts() ? static_cast<int>(target.label) - packs.column : -1;
+      auto const in_slot = static_cast<unsigned>(behind - packs.first), k = in_slot / Rows::step,
+                 j = in_slot % Rows::step;
+      if (k >= Packs::batch || j >= width || !packs.has(static_cast<int>(k))) return;
+      value = static_cast<float>(rows.element(packs, static_cast<int>(k), static_cast<int>(j)));
+      is_here = true;
+    }
+  };
+
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_slopes(Rows const& rows, LossPart const& all, LossTarget<float> const& target,
+                                                Logit& logit, RelativeExponential const& exponential,
+                                                RelativeExponential::Reference const& to, Run const& run) const {
+    LossSlope const slope(target, all, this->smoothing, this->each);
+    T* const out = rows.data(this->d_logits);
+    auto const put = [&](auto const& packs) {
+      logit.look_for(rows, packs, target);
+      unroll<batch_of<decltype(packs)>>([&](auto k) {
+        typename Rows::Values x = packs.template values<0>(k);
+        for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to) * slope.factor - slope.less;
+        rows.store(out, packs, k, Rows::Atoms::template narrowed<T>(x));
+      });
+      rows.store_ends(out, packs);
+    };
+    run(put, std::true_type{});
+    if (logit.is_here)
+      (&rows.place().template value<T>(this->d_logits))[target.label] = T(slope.of_label(exponential(logit.value, to)));
+  }
+  /// The gradient of a row that does not count.
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_zeros(Rows const& rows, Run const& run) const {
+    T* const to = rows.data(this->d_logits);
+    auto const put = [&](auto const& packs) {
+      typename Rows::Raw zero;
+      for (int j = 0; j < width; ++j) zero[j] = T(0.0f);
+      unroll<batch_of<decltype(packs)>>([&](auto k) { rows.store(to, packs, k, zero); });
+      rows.store_ends(to, packs);
+    };
+    run(put, std::false_type{});
+  }
+
+  /// What rows are about, of 32 of them one a lane. A load waits behind all that is on its way into the ring, so that
+  /// it is asked for long before.
+  struct Questions {
+    Labels::Bits label = {};  // on their way, of the 32 rows that come
+    float slope = 0;
+    int known = 0, known_before = 0;  // the labels of these rows and of the 32 before, of which some are to be written
+    float gradient = 0, gradient_before = 0;
+    int read = 0, written = 0;  // rows
+
+    KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(int row, float share) const {
+      bool const before = row / 32 < (read - 1) / 32;
+      return {Rows::Atoms::of_lane(before ? known_before : known, row % 32),
+              Rows::Atoms::of_lane(before ? gradient_before : gradient, row % 32), share};
+    }
+  };
+  KOKKOS_FORCEINLINE_FUNCTION void ask(Questions& x, Rows const& rows, int later) const {
+    int const row = later + Rows::Atoms::thread() % 32;
+    if (!rows.is_row(row)) return;
+    LongRowPlace const place = rows.place(row);
+    x.label = this->targets.labels.bits(place.offset(this->targets.place));
+    x.slope = this->targets.slope(place.offset(this->targets.d_loss));
+  }
+  /// For every row that is read, before.
+  KOKKOS_FORCEINLINE_FUNCTION void ask_ahead(Questions& x, Rows const& rows, float share) const {
+    if (x.read % 32 == 0) {
+      if (x.read == 0) ask(x, rows, 0);
+      auto const own = LossTargets<float>::target(this->targets.labels(x.label), share, x.slope);
+      x.known_before = x.known;
+      x.gradient_before = x.gradient;
+      x.known = static_cast<int>(own.label);
+      x.gradient = own.gradient;
+      ask(x, rows, 32);
+    }
+    ++x.read;
+  }
+
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Rows const& rows, Packs const& packs,
+                                       RelativeExponential const& exponential) const {
+    LossPart& part = row.part;
+    float const top = exponential.template top_of<Rows>(part.top, packs);
+    float sum = 0;
+    if (this->smoothing != 0)
+      unroll<batch_of<decltype(packs)>>([&](auto k) {
+        auto const x = packs.template values<0>(k);
+        for (int j = 0; j < width; ++j)
+          if (rows.has_element(packs, k, j)) part.total += x[j];
+      });
+    auto const to = exponential.reference(top);
+    unroll<batch_of<decltype(packs)>>([&](auto k) {
+      auto x = packs.template values<0>(k);
+      for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
+      sum += sum_of(x);
+    });
+    part.sum = part.sum * exponential.change(part.top, row.to, to) + sum;
+    part.top = top;
+    row.to = to;
+  }
+};
+
+/// Whether the problem was one of packed rows, and has been started.
+template <class Exec>
+bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& problem, TileGrid const& grid,
+                                LossTargets<float> const& targets) {
+  bool started = false;
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
+    Scalar const type = problem.logits.type;
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using Space = KernelSpace<Exec>;
+      constexpr int width = packed_width<T>;
+      constexpr char const* label = "tessera::cross_entropy";
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type);
+      for (RowArray const* a : {&problem.logits, &problem.d_logits})
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole && !make_ragged<T>(rows, grid, problem.logits, problem.d_logits)) return;
+      auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
+      CrossEntropyRows<T> const common{rows,
+                                       packed(problem.logits),
+                                       packed(problem.loss),
+                                       packed(problem.d_logits),
+                                       packed(problem.log_sum),
+                                       targets,
+                                       static_cast<float>(problem.smoothing),
+                                       static_cast<float>(problem.smoothing / static_cast<double>(grid.columns))};
+      auto const start = [&](auto shape) {
+        using Shape = LossShape<T, decltype(shape)>;
+        launch_packed<Shape>(label, exec, rows, PackedCrossEntropy<Space, T, Shape>(common));
+        started = true;
+      };
+      if (!fits_a_team(rows))
+        started = launch_long<Space, T, 1>(label, exec, rows, {.writes = problem.d_logits.present()}, [&](auto kind) {
+          return LongCrossEntropy<typename decltype(kind)::type>(common);
+        });
+      else if (rows.ragged)
+        with_ragged_shape(rows.packs, start);
+      else if (rows.packs <= 16)
+        start(PairShape<8, 256>{});
+      else
+        with_longer_packed_shape(rows.packs, start);
+    });
+  }
+  return started;
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_LONG_NORMALIZATION_HPP
+#define TESSERA_ROWWISE_LONG_NORMALIZATION_HPP
+
+#include <tessera/rowwise/few_rows_normalization.hpp>
+#include <tessera/rowwise/long_rows.hpp>
+#include <tessera/rowwise/packed_normalization.hpp>
+
+namespace tessera::detail {
+
+/// How many elements, their mean, and their squares about it (about 0 if the norm is not centered).
+struct SampleMoments {
+  float count = 0, mean = 0, squares = 0;
+};
+
+/// The norms of long rows; with two operands the second is the residual.
+template <class Rows>
+struct LongNorm {
+  using Exec = typename Rows::Space;
+  using T = typename Rows::Element;
+  using Atoms = typename Rows::Atoms;
+  using Raw = typename Rows::Raw;
+  using Values = typename Rows::Values;
+  static constexpr int width = Rows::width, operands = Rows::operands;
+  static constexpr bool starts_early = true;
+
+  PackedGrid grid;
+  Operand out, in, weight, bias, mean, rstd, residual, sum;
+  float epsilon, inverse_length;
+  bool centered;
+  RowStream stream = {};
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Rows::template begin<LongNorm>(stream);
+    wait_for_kernels_before<Exec>();
+    if constexpr (operands == 1)
+      all_rows(Rows(team, grid, stream, {in}, {T(0.0f)}));
+    else
+      all_rows(Rows(team, grid, stream, {in, residual}, {T(0.0f), T(0.0f)}));
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void all_rows(Rows rows) const {
+    Parameters const parameters = kept(rows);
+    rows.template each_row<LongNorm>(
+        [] { return State{}; },
+        [&](State& row, auto const& packs) TESSERA_INLINE_LAMBDA { add(row.part, rows, packs); },
+        [&](auto const& each, int elements) {
+          if (!centered) return SampleMoments{0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
+          auto const count = static_cast<float>(elements);
+          float const center =
+              each(Add{}, [](auto const& x) { return x.count * x.mean; }) * (elements > 0 ? 1 / count : 0.0f);
+          return SampleMoments{count, center, each(Add{}, [&](auto const& x) {
+                                 float const difference = x.mean - center;
+                                 return x.squares + x.count * difference * difference;
+                               })};
+        },
+        [&](SampleMoments const& all, auto const& run)
+            TESSERA_INLINE_LAMBDA { write_row(rows, parameters, all, run); });
+  }
+  /// Of a row that is read.
+  struct State {
+    SampleMoments part;
+  };
+
+  /// Where this thread reads the parameters, from its first column on.
+  struct Parameters {
+    Operand weight, bias;
+  };
+  /// Those of the team's columns are the same for all rows: they are kept in scratch where there is room.
+  KOKKOS_FORCEINLINE_FUNCTION Parameters kept(Rows const& rows) const {
+    Parameters own{weight, bias};
+    std::size_t before = 0;  // bytes of a column that are kept
+    auto const keep = [&](Operand& a) {
+      if (!a.present()) return;
+      TypeList<T, float>::visit(a.type, [&](auto tag) {
+        using Parameter = typename decltype(tag)::type;
+        a.data = rows.keep(static_cast<Parameter const*>(a.data) + rows.first_column(), before);
+        before += sizeof(Parameter);
+      });
+    };
+    keep(own.weight);
+    keep(own.bias);
+    return own;
+  }
+
+  template <class Run>
+  KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows const& rows, Parameters const& parameters, SampleMoments const& all,
+                                             Run const& run) const {
+    float const center = all.mean, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
+    if (rows.is_first_lane()) {
+      if (mean.present()) rows.place().template value<float>(mean) = center;
+      if (rstd.present()) rows.place().template value<float>(rstd) = factor;
+    }
+    rows.wait_for_kept();
+    auto const is_own = [](Operand const& a) { return a.present() && a.type == scalar_of<T>; };
+    bool const own = is_own(weight) && (is_own(bias) || !bias.present());
+    LongOutput<Rows> const output(rows, out);
+    auto const put = [&](auto const& packs) TESSERA_INLINE_LAMBDA {
+      auto const write = [&](auto k, auto const& scale) TESSERA_INLINE_LAMBDA {
+        Values x = values(packs, k);
+        for (int j = 0; j < width; ++j) x[j] = (x[j] - center) * factor;
+        scale(x);
+        output.store(packs, k, x);
+      };
+      if (own)
+        scaled(parameters, packs, write);
+      else
+        unroll<Rows::batch>([&](auto k) {
+          write(k, [&](Values& x) TESSERA_INLINE_LAMBDA {
+            if (packs.has(k))
+              scale_pack<Atoms, T, false>(parameters.weight, parameters.bias, packs.first + k * Rows::step, x);
+          });
+        });
+    };
+    run(put, std::true_type{});
+  }
+  /// With parameters of T, of some packs at a time, all of which are read before the first is waited for.
+  template <class Packs, class Write>
+  KOKKOS_FORCEINLINE_FUNCTION void scaled(Parameters const& parameters, Packs const& packs, Write const& write) const {
+    constexpr int some = Rows::packs_with_parameters;
+    bool const biased = bias.present();
+    unroll<Rows::batch / some>([&](auto group) {
+      constexpr int first = decltype(group)::value * some;
+      Raw slopes[some], offsets[some];
+      auto const load = [&](Raw(&to)[some], Operand const& from) TESSERA_INLINE_LAMBDA {
+        unroll<some>([&](auto i) {
+          int const at = packs.first + (packs.has(first + i) ? (first + i) * Rows::step : 0);
+          to[i] = load_pack<width>(static_cast<T const*>(from.data) + at);
+        });
+      };
+      load(slopes, parameters.weight);
+      if (biased) load(offsets, parameters.bias);
+      unroll<some>([&](auto i) {
+        write(Constant<first + decltype(i)::value>{}, [&](Values& x) TESSERA_INLINE_LAMBDA {
+          Values const slope = Atoms::widened(slopes[i]);
+          if (biased) {
+            Values const offset = Atoms::widened(offsets[i]);
+            for (int j = 0; j < width; ++j) x[j] = x[j] * slope[j] + offset[j];
+          } else {
+            for (int j = 0; j < width; ++j) x[j] *= slope[j];
+          }
+        });
+      });
+    });
+  }
+
+  /// What is normalised: a sum that is kept is rounded.
+  template <class Packs, class K>
+  KOKKOS_FORCEINLINE_FUNCTION Values values(Packs const& packs, K k) const {
+    Values x = packs.template values<0>(k);
+    if constexpr (operands == 2) {
+      Values const added = packs.template values<1>(k);
+      for (int j = 0; j < width; ++j) x[j] += added[j];
+      if (sum.present()) x = Atoms::widened(Atoms::template narrowed<T>(x));
+    }
+    return x;
+  }
+
+  /// Of some packs of the row that is read; writes the sum with the residual.
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void add(SampleMoments& all, Rows const& rows, Packs const& packs) const {
+    if (operands == 2 && sum.present())
+      unroll<Rows::batch>(
+          [&](auto k) { rows.store(rows.data_of_read(sum), packs, k, Atoms::template narrowed<T>(values(packs, k))); });
+    if (centered)
+      include(all, packs);
+    else
+      unroll<Rows::batch>([&](auto k) {
+        Values const x = values(packs, k);
+        for (int j = 0; j < width; ++j) all.squares += x[j] * x[j];
+      });
+  }
+
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void include(SampleMoments& all, Packs const& packs) const {
+    auto const count = static_cast<float>(packs.count() * width);
+    // About the mean of the first pack, which is near enough: they are at most so many times as far from it as from
+    // their own mean as there are more packs.
+    float const near = sum_of(values(packs, Constant<0>{})) * (1.0f / width);
+    float sum = 0, squares = 0;
+    unroll<Rows::batch>([&](auto k) {
+      Values const x = values(packs, k);
+      float own = 0, own_squares = 0;
+      for (int j = 0; j < width; ++j) {
+        float const difference = x[j] - near;
+        own += difference;
+        own_squares += difference * difference;
+      }
+      sum += packs.has(k) ? own : 0.0f;
+      squares += packs.has(k) ? own_squares : 0.0f;
+    });
+    if (count == 0) return;
+    float const off = sum * (1 / count), center = near + off;
+    squares -= sum * off;
+    if (all.count == 0) {
+      all = {count, center, squares};
+      return;
+    }
+    float const both = all.count + count, difference = center - all.mean, part = count / both;
+    all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
+  }
+};
+
+/// Unless what is read twice could have been overwritten meanwhile.
+inline StreamUse use_of_long_norm(NormProblem const& problem) {
+  bool const overwrites =
+      problem.sum.present() && (problem.sum.data == problem.in.data || problem.sum.data == problem.residual.data);
+  auto const bytes = [](RowArray const& a) { return a.present() ? size_of(a.type) : 0; };
+  return {.may_repeat = !overwrites,
+          .is_light = !problem.centered,
+          .column_bytes = {bytes(problem.weight), bytes(problem.bias)}};
+}
+
+/// Whether the problem was one of packed rows, and has been started.
+template <class Exec>
+bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid const& grid) {
+  bool started = false;
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
+    Scalar const type = problem.in.type;
+    RowInputs<float>::visit_on_host(type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      constexpr int width = packed_width<T>;
+      auto const is_parameter = [&](RowArray const& a) {
+        return is_packed_operand(a, grid, width, type) || is_packed_operand(a, grid, width, Scalar::fp32);
+      };
+      PackedGrid rows(grid, width);
+      bool whole = packed_rows(grid, type) && is_parameter(problem.weight) && is_parameter(problem.bias) &&
+                   is_packed_output<T>(problem.out, grid);
+      for (RowArray const* a : {&problem.in, &problem.residual, &problem.sum})
+        whole = whole && is_packed_operand(*a, grid, width, type);
+      if (!whole &&
+          !(are_neighbouring_parameters<T>(problem.weight) && are_neighbouring_parameters<T>(problem.bias) &&
+            make_ragged<T>(rows, grid, problem.in, problem.out, problem.residual, problem.sum) && fits_a_team(rows)))
+        return;
+      using Space = KernelSpace<Exec>;
+      auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
+      Operand const out = packed(problem.out), in = packed(problem.in), weight = packed(problem.weight),
+                    bias = packed(problem.bias), mean = packed(problem.mean), rstd = packed(problem.rstd),
+                    residual = packed(problem.residual), sum = packed(problem.sum);
+      auto const epsilon = static_cast<float>(problem.epsilon),
+                 inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
+      if (!fits_a_team(rows)) {
+        auto const start = [&](auto operands) {
+          return launch_long<Space, T, decltype(operands)::value, false>(
+              problem.label, exec, rows, use_of_long_norm(problem), [&](auto kind) {
+                return LongNorm<typename decltype(kind)::type>{
+                    rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
+              });
+        };
+        started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
+        return;
+      } else if (rows.ragged || !start_few_rows_norm<T>(exec, problem, rows, out, in, weight, bias, mean, rstd)) {
+        with_packed_shape(rows, [&](auto shape) {
+          using Shape = decltype(shape);
+          PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,
+                                                   rstd, residual, sum, epsilon, inverse_length, problem.centered};
+          if constexpr (Shape::singles > 0)
+            launch_ragged_norm<Shape>(problem.label, exec, kernel);
+          else
+            launch_packed<Shape>(problem.label, exec, rows, kernel);
+        });
+      }
+      started = true;
+    });
+  }
+  return started;
+}
+
+}  // namespace tessera::detail
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_LONG_ROWS_HPP
+#define TESSERA_ROWWISE_LONG_ROWS_HPP
+
+#include <type_traits>
+
+#include <tessera/rowwise/held_rows.hpp>
+#include <tessera/rowwise/streamed_rows.hpp>
+
+namespace tessera::detail {
+
+/// How many packs a thread has that are worked on together.
+template <class Packs>
+inline constexpr int batch_of = std::remove_cvref_t<Packs>::batch;
+
+/// Where a long row's result goes, of T or of 8 bits. Which is asked with each pack, so that there is one text of what
+/// is computed.
+template <class Rows>
+class LongOutput {
+ public:
+  KOKKOS_FORCEINLINE_FUNCTION LongOutput(Rows const& of_rows, Operand const& out) : rows(of_rows), type(out.type) {
+    Types::visit(type, [&](auto tag) { to = rows.template data<typename decltype(tag)::type>(out); });
+  }
+  template <class Packs, class K>
+  KOKKOS_FORCEINLINE_FUNCTION void store(Packs const& packs, K k, typename Rows::Values const& x) const {
+    Types::visit(type, [&](auto tag) TESSERA_INLINE_LAMBDA {
+      using To = typename decltype(tag)::type;
+      rows.store(static_cast<To*>(to), packs, k, Rows::Atoms::template narrowed<To>(x));
+    });
+  }
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION void store_ends(Packs const& packs) const {
+    if constexpr (Rows::ragged) rows.store_ends(static_cast<typename Rows::Element*>(to), packs);
+  }
+
+ private:
+  using Types =
+      std::conditional_t<Rows::ragged, TypeList<typename Rows::Element>, PackedOutputs<typename Rows::Element>>;
+  Rows const& rows;
+  Scalar type;
+  void* to = nullptr;
+};
+
+/// Starts make(Rows type) over packed rows that are too long for a team, if it can: held by several teams, or else
+/// through scratch. make() gives a kernel with the members `grid` and `stream`.
+template <class Exec, class T, int Operands, bool MayBeRagged = true, class Space, class Make>
+bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use, Make const& make) {
+  auto const start = [&](auto ragged) {
+    using Held = HeldRows<Exec, T, Operands, decltype(ragged)::value>;
+    using Streamed = StreamedRows<Exec, T, Operands, decltype(ragged)::value>;
+    return launch_held<Held>(label, exec, make(std::type_identity<Held>{}), use) ||
+           launch_streamed<Streamed>(label, exec, make(std::type_identity<Streamed>{}), use);
+  };
+  if constexpr (MayBeRagged)
+    if (rows.ragged) return start(std::true_type{});
+  return start(std::false_type{});
+}
+
+}  // namespace tessera::detail
+
+#endif
