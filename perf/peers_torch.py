@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 TYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 GROUPS = (248, 776, 1272, 1800, 2296, 2824, 3320, 3848)  # rows of A in each group; older kernels want multiples of 8
 LAUNCH = 20e-6  # seconds: launched from Python, a call looks longer by this
+SHORT_BYTES = 64 << 20  # ours are replayed below 20 us, which a copy of so many bytes takes
 REST = 0.3  # seconds before the samples, as ours: what ran before leaves a card at its power limit at a lower clock
 
 
@@ -61,7 +62,7 @@ class Timer:
         return 1e-3 * begin.elapsed_time(end) / calls
 
     def graph(self, run, calls):
-        """Small cases are replayed as a graph, like ours: the host's launches do not count."""
+        """What is short is replayed as a graph, like ours: the host's launches do not count."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -73,16 +74,19 @@ class Timer:
                 run()
         return captured.replay
 
-    def median(self, run, memory, reads_only=False):
-        """memory: bounds it, so that warm caches would change what is measured."""
+    def median(self, run, work, reads_only=False):
+        """What memory bounds is timed alone, after other data have been in the caches, for as long as ours is."""
+        memory = "flops" not in work
         for _ in range(3):
             run()
         estimate = self.once(run, 1, reads_only)
         calls, launch = 1, run
-        if self.cuda and estimate < (20e-6 if memory else 100e-6) + LAUNCH:
-            calls = 20
-            launch = self.graph(run, calls)
-        elif not self.cuda:
+        if self.cuda:
+            short = work["bytes"] < SHORT_BYTES if memory else estimate < 100e-6 + LAUNCH
+            if short or memory and estimate < 2e-3:
+                calls = 20 if short else 1
+                launch = self.graph(run, calls)
+        else:
             calls = max(1, int(2e-3 / estimate))
         repeat = min(100, max(3, int(self.seconds / (estimate * calls))))
         divisor = calls if launch is not run else 1
@@ -434,7 +438,7 @@ def main():
             if not re.search(arguments.filter, name):
                 continue
             try:
-                seconds, samples, calls = timer.median(prepare(), "flops" not in work, name.startswith("reduce/"))
+                seconds, samples, calls = timer.median(prepare(), work, name.startswith("reduce/"))
             except (RuntimeError, NotImplementedError, torch._dynamo.exc.BackendCompilerFailed) as error:
                 print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue
