@@ -61,11 +61,13 @@ struct LossTargets {
 
   /// Offsets of the row in both operands.
   KOKKOS_FORCEINLINE_FUNCTION LossTarget<Acc> read(std::int64_t label, std::int64_t gradient) const {
-    return target(labels(label), part(), slope(gradient));
+    return target(labels(label), part_of(sharing()), slope(gradient));
   }
+  /// How many rows share the mean.
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t sharing() const { return counted == nullptr ? 1 : *counted; }
   /// Of a row in the mean.
-  KOKKOS_FORCEINLINE_FUNCTION Acc part() const {
-    return counted == nullptr ? Acc(1) : Acc(1) / static_cast<Acc>(*counted > 0 ? *counted : 1);
+  KOKKOS_FORCEINLINE_FUNCTION static Acc part_of(std::int64_t sharing) {
+    return Acc(1) / static_cast<Acc>(sharing > 0 ? sharing : 1);
   }
   KOKKOS_FORCEINLINE_FUNCTION Acc slope(std::int64_t gradient) const {
     if (!d_loss.present()) return Acc(1);

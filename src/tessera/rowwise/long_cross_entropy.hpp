@@ -28,15 +28,15 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
     wait_for_kernels_before<Exec>();
     bool const writes = this->d_logits.present();
     RelativeExponential const exponential(1.0f);
+    // On its way before the row is; nothing waits for it until the row has come.
+    Questions questions{.sharing = this->targets.sharing()};
     Rows rows(team, this->grid, stream, {this->logits}, {T(lowest)});
-    float const share = this->targets.part();
-    Questions questions;
     LossTarget<float> read;  // if there is no gradient, of the row that is read
     Logit logit;             // of the row that is written, or if there is no gradient, read
     rows.template each_row<LongCrossEntropy>(
         [&] {
-          ask_ahead(questions, rows, share);
-          if (!writes) read = questions.target(questions.read - 1, share);
+          ask_ahead(questions, rows);
+          if (!writes) read = questions.target(questions.read - 1);
           return State{{}, exponential.none()};
         },
         [&](State& row, auto const& packs) {
@@ -51,7 +51,7 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
         },
         [&](LossPart const& all, auto const& run) {
           auto const to = exponential.reference(all.top);
-          LossTarget<float> const target = questions.target(questions.written++, share);
+          LossTarget<float> const target = questions.target(questions.written++);
           if (writes && target.counts())
             write_slopes(rows, all, target, logit, exponential, to, run);
           else if (writes)
@@ -113,16 +113,18 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
   /// What rows are about, of 32 of them one a lane. A load waits behind all that is on its way into the ring, so that
   /// it is asked for long before.
   struct Questions {
+    std::int64_t sharing;     // the mean
     Labels::Bits label = {};  // on their way, of the 32 rows that come
     float slope = 0;
     int known = 0, known_before = 0;  // the labels of these rows and of the 32 before, of which some are to be written
-    float gradient = 0, gradient_before = 0;
-    int read = 0, written = 0;  // rows
+    float of_known = 0, of_known_before = 0;  // slopes
+    int read = 0, written = 0;                // rows
 
-    KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(int row, float share) const {
+    KOKKOS_FORCEINLINE_FUNCTION LossTarget<float> target(int row) const {
       bool const before = row / 32 < (read - 1) / 32;
-      return {Rows::Atoms::of_lane(before ? known_before : known, row % 32),
-              Rows::Atoms::of_lane(before ? gradient_before : gradient, row % 32), share};
+      return LossTargets<float>::target(Rows::Atoms::of_lane(before ? known_before : known, row % 32),
+                                        LossTargets<float>::part_of(sharing),
+                                        Rows::Atoms::of_lane(before ? of_known_before : of_known, row % 32));
     }
   };
   KOKKOS_FORCEINLINE_FUNCTION void ask(Questions& x, Rows const& rows, int later) const {
@@ -133,14 +135,13 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
     x.slope = this->targets.slope(place.offset(this->targets.d_loss));
   }
   /// For every row that is read, before.
-  KOKKOS_FORCEINLINE_FUNCTION void ask_ahead(Questions& x, Rows const& rows, float share) const {
+  KOKKOS_FORCEINLINE_FUNCTION void ask_ahead(Questions& x, Rows const& rows) const {
     if (x.read % 32 == 0) {
       if (x.read == 0) ask(x, rows, 0);
-      auto const own = LossTargets<float>::target(this->targets.labels(x.label), share, x.slope);
       x.known_before = x.known;
-      x.gradient_before = x.gradient;
-      x.known = static_cast<int>(own.label);
-      x.gradient = own.gradient;
+      x.of_known_before = x.of_known;
+      x.known = static_cast<int>(this->targets.labels(x.label));
+      x.of_known = x.slope;
       ask(x, rows, 32);
     }
     ++x.read;
