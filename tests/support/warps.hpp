@@ -304,14 +304,12 @@ struct WarpAtoms<test::Warps> {
   }
   template <class T, int N>
   static Pack<T, N> larger(Pack<T, N> a, Pack<T, N> const& b) {
-    for (int j = 0; j < N; ++j)
-      if (!(static_cast<float>(b[j]) <= static_cast<float>(a[j])) && !(static_cast<float>(b[j]) != static_cast<float>(b[j]))) a[j] = b[j];
+    for (int j = 0; j < N; ++j) a[j] = T(detail::larger(static_cast<float>(a[j]), static_cast<float>(b[j])));
     return a;
   }
   template <class T, int N>
   static Pack<T, N> smaller(Pack<T, N> a, Pack<T, N> const& b) {
-    for (int j = 0; j < N; ++j)
-      if (!(static_cast<float>(b[j]) >= static_cast<float>(a[j])) && !(static_cast<float>(b[j]) != static_cast<float>(b[j]))) a[j] = b[j];
+    for (int j = 0; j < N; ++j) a[j] = T(-detail::larger(-static_cast<float>(a[j]), -static_cast<float>(b[j])));
     return a;
   }
   static void end_copies() { test::WarpScheduler::instance().end_copies(); }

@@ -3,7 +3,6 @@
 #ifndef TESSERA_ROWWISE_HELD_ROWS_HPP
 #define TESSERA_ROWWISE_HELD_ROWS_HPP
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

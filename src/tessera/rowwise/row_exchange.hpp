@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/unroll.hpp>
 #include <tessera/warp.hpp>
 
@@ -30,7 +31,7 @@ struct RowExchange {
   KOKKOS_FORCEINLINE_FUNCTION void post(Part const& own, Merge const& merge, int turn, int of_warp, int of_team) const {
     Part part =
         merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(own), f); }, of_warp);
-    if (parts_of_team() == 1) {
+    if (joins_first && parts_of_team() == 1) {
       Part const x = Atoms::template share_in_turn<Tag, warps>(part, turn & 1);
       part = merge([&](auto const& f, auto const& value) { return Atoms::template join<warps>(value(x), f); }, of_team);
     }
@@ -58,7 +59,11 @@ struct RowExchange {
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION int parts_of_team() const { return teams * warps <= MostParts ? warps : 1; }
+  static constexpr bool joins_first = most_teams_together * warps > MostParts;
+
+  KOKKOS_FORCEINLINE_FUNCTION int parts_of_team() const {
+    return !joins_first || teams * warps <= MostParts ? warps : 1;
+  }
 };
 
 /// How many elements the lanes of a warp have together, of so many packs of a team of `Threads` threads.
