@@ -198,8 +198,8 @@ __device__ __forceinline__ int cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(n));
   return n;
 }
-/// All threads of the cluster that have not ended meet here. Nothing but initialised barriers is seen behind it: a
-/// meeting that orders memory takes up to a microsecond.
+/// All threads of the cluster that have not ended arrive, and later wait for the others. Nothing but initialised
+/// barriers is seen behind it: a meeting that orders memory takes up to a microsecond.
 __device__ __forceinline__ void cluster_arrive_at_meeting() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

@@ -8,6 +8,7 @@
 #include <tessera/normalization_backward.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/staying_shapes.hpp>
 #include <tessera/unroll.hpp>
 
 // Gradients of the parameters are sums over all rows. Teams that stay for the whole launch, 512 threads of them on a
@@ -31,17 +32,8 @@ struct NormBackwardSums {
   }
 };
 
-inline constexpr int staying_columns = 16;    // of a thread
 inline constexpr int most_stages = 4;         // what is on its way suffices then,
 inline constexpr int most_shared_stages = 6;  // where a row's sums are found in advance
-constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
-
-/// `Lanes` threads a row, or in each of several teams that share it.
-template <int Lanes, int Packs, bool Shared = false, int Singles = 0>
-struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs, Singles> {
-  static constexpr int teams_at_once = 512 / staying_threads(Lanes);
-  static constexpr bool shared = Shared;
-};
 
 /// An operand of which a thread has every so many rows.
 struct SteppedOperand : Operand {
@@ -464,75 +456,6 @@ struct PackedNormBackward {
     for (int i = thread; i < grid.columns; i += Shape::threads) to[i] = sums[i];
   }
 };
-
-/// Threads of a team that share a row of so many columns.
-inline int staying_lanes(std::int64_t columns) {
-  for (int lanes : {4, 8, 16, 32, 64, 128, 256})
-    if (columns <= staying_columns * lanes) return lanes;
-  return 512;
-}
-/// Teams that share it; 0 where it is longer than they keep.
-inline int staying_teams(std::int64_t columns) {
-  for (int teams = 1; teams <= most_teams_together; teams *= 2)
-    if (columns <= std::int64_t{staying_columns} * 512 * teams) return teams;
-  return 0;
-}
-
-/// f(Shape{}) for rows of T that so many threads of so many teams share.
-template <class T, class F>
-void with_staying_shape(int lanes, int teams, F const& f) {
-  constexpr int packs = staying_columns / packed_width<T>;
-  if (teams > 1) return f(StayingShape<512, packs, true>{});
-  switch (lanes) {
-    case 4:
-      return f(StayingShape<4, packs>{});
-    case 8:
-      return f(StayingShape<8, packs>{});
-    case 16:
-      return f(StayingShape<16, packs>{});
-    case 32:
-      return f(StayingShape<32, packs>{});
-    case 64:
-      return f(StayingShape<64, packs>{});
-    case 128:
-      return f(StayingShape<128, packs>{});
-    case 256:
-      return f(StayingShape<256, packs>{});
-    case 512:
-      return f(StayingShape<512, packs>{});
-  }
-}
-
-/// The same for ragged rows of so many columns, which one team has, if it keeps as many: two packs a thread, as single
-/// elements take registers too, or 8 columns where a team has several rows.
-template <class T, class F>
-void with_ragged_staying_shape(std::int64_t columns, F const& f) {
-  constexpr int width = packed_width<T>, few = 8 / width;
-  if (columns <= 16 * 8) return f(StayingShape<16, few, false, 1>{});
-  if (columns <= 32 * 8) return f(StayingShape<32, few, false, 1>{});
-  if (columns <= 32 * 16) return f(StayingShape<32, 2 * few, false, 1>{});
-  if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, false, 1>{});
-  if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, false, 1>{});
-  if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, false, 1>{});
-  if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, false, 1>{});
-}
-
-/// Rows, or as many together as a team has room for, that are worth the sums that it leaves, once every multiprocessor
-/// has a team; and teams among whose numbers there is a multiple of every pack's elements, as ragged rows ask for.
-inline constexpr std::int64_t fewest_steps_a_team = 4, fewest_teams = 16;
-
-/// How many teams, or groups of teams that share a row, have sums to leave, at most.
-template <class Exec>
-std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns) {
-  std::int64_t const lanes = staying_lanes(columns), threads = staying_threads(static_cast<int>(lanes)),
-                     rows_a_team = threads / lanes, teams = staying_teams(columns);
-  if (teams == 0) return 0;
-  std::int64_t const concurrency = Machine<Exec>::concurrency(exec), at_once = 512 / threads * concurrency / teams;
-  std::int64_t const steps = (rows + rows_a_team - 1) / rows_a_team;
-  std::int64_t const worthwhile =
-      std::max({(steps + fewest_steps_a_team - 1) / fewest_steps_a_team, concurrency, fewest_teams});
-  return std::min({steps, worthwhile, std::max<std::int64_t>(at_once, 1)});
-}
 
 /// Starts the kernel for rows of T, with what a problem has beside its grid; returns as the next function.
 template <class T, class Shape, class Exec>

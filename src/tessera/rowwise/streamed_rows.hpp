@@ -80,7 +80,6 @@ class StreamedRows {
     KOKKOS_FORCEINLINE_FUNCTION Values values(K k) const {
       return Atoms::widened(packs[Operand][k]);
     }
-    KOKKOS_FORCEINLINE_FUNCTION void forget() const {}  // as of HeldRows: there are registers enough
   };
 
   template <class Tag>
