@@ -44,10 +44,10 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
           add(row, rows, packs, exponential);
         },
         [&](auto const& each, int) {
-          float const top = each(Larger{}, [](auto const& x) { return x.top; });
-          auto const to = exponential.reference(top);
-          float const sum = each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); });
-          return LossPart{top, sum, this->smoothing != 0 ? each(Add{}, [](auto const& x) { return x.total; }) : 0.0f};
+          RelativeExponential::Reference to;
+          auto all = exponential.template joined<LossPart>(each, to);
+          if (this->smoothing != 0) all.total = each(Add{}, [](auto const& x) { return x.total; });
+          return all;
         },
         [&](LossPart const& all, auto const& run) {
           auto const to = exponential.reference(all.top);
@@ -150,24 +150,14 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Rows const& rows, Packs const& packs,
                                        RelativeExponential const& exponential) const {
-    LossPart& part = row.part;
-    float const top = exponential.template top_of<Rows>(part.top, packs);
-    float sum = 0;
+    float const top = exponential.template top_of<Rows>(row.part.top, packs);
     if (this->smoothing != 0)
       unroll<batch_of<decltype(packs)>>([&](auto k) {
         auto const x = packs.template values<0>(k);
         for (int j = 0; j < width; ++j)
-          if (rows.has_element(packs, k, j)) part.total += x[j];
+          if (rows.has_element(packs, k, j)) row.part.total += x[j];
       });
-    auto const to = exponential.reference(top);
-    unroll<batch_of<decltype(packs)>>([&](auto k) {
-      auto x = packs.template values<0>(k);
-      for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
-      sum += sum_of(x);
-    });
-    part.sum = part.sum * exponential.change(part.top, row.to, to) + sum;
-    part.top = top;
-    row.to = to;
+    exponential.take(row, top, packs, [](auto, typename Rows::Values const&) {});
   }
 };
 

@@ -34,26 +34,15 @@ struct LongSoftmax {
         [&] {
           return State{{}, exponential.none()};
         },
-        [&](State& row, auto const& packs) { add(row, packs, exponential); },
+        [&](State& row, auto const& packs) {
+          float const top = exponential.template top_of<Rows>(row.part.top, packs);
+          exponential.take(row, top, packs, [](auto, Values const&) {});
+        },
         [&](auto const& each, int) {
-          float const top = each(Larger{}, [](auto const& x) { return x.top; });
-          auto const to = exponential.reference(top);
-          return SoftmaxPart{top, each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); })};
+          RelativeExponential::Reference to;
+          return exponential.template joined<SoftmaxPart>(each, to);
         },
         [&](SoftmaxPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
-  }
-
-  template <class Packs>
-  KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Packs const& packs, RelativeExponential const& exponential) const {
-    float const top = exponential.template top_of<Rows>(row.part.top, packs);
-    float sum = 0;
-    auto const to = exponential.reference(top);
-    unroll<batch_of<decltype(packs)>>([&](auto k) {
-      Values x = packs.template values<0>(k);
-      for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
-      sum += sum_of(x);
-    });
-    row = {{top, row.part.sum * exponential.change(row.part.top, row.to, to) + sum}, to};
   }
 
   template <class Run>

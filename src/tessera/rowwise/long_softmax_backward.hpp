@@ -42,12 +42,11 @@ struct LongSoftmaxBackward {
         },
         [&](auto const& each, int) {
           if (from_output) return SoftmaxGradientPart{0, 1, each(Add{}, [](auto const& x) { return x.gradient; })};
-          float const top = each(Larger{}, [](auto const& x) { return x.top; });
-          auto const to = exponential.reference(top);
-          auto const factor = [&](auto const& x) { return exponential.change(x.top, to); };
-          float const sum = each(Add{}, [&](auto const& x) { return x.sum * factor(x); });
-          return SoftmaxGradientPart{
-              top, sum, each(Add{}, [&](auto const& x) { return log ? x.gradient : x.gradient * factor(x); })};
+          RelativeExponential::Reference to;
+          auto all = exponential.template joined<SoftmaxGradientPart>(each, to);
+          all.gradient =
+              each(Add{}, [&](auto const& x) { return log ? x.gradient : x.gradient * exponential.change(x.top, to); });
+          return all;
         },
         [&](SoftmaxGradientPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
   }
@@ -95,24 +94,17 @@ struct LongSoftmaxBackward {
 
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION void add(State& row, Packs const& packs, RelativeExponential const& exponential) const {
-    SoftmaxGradientPart const& part = row.part;
-    float const top = exponential.template top_of<Rows>(part.top, packs);
-    float sum = 0;
     Values gradients{};
-    auto const to = exponential.reference(top);
-    float const factor = exponential.change(part.top, row.to, to);
-    unroll<batch_of<decltype(packs)>>([&](auto k) {
-      Values x = packs.template values<0>(k);
-      for (int j = 0; j < width; ++j) x[j] = exponential(x[j], to);
-      sum += sum_of(x);
+    float const top = exponential.template top_of<Rows>(row.part.top, packs);
+    float const factor = exponential.take(row, top, packs, [&](auto k, Values const& x) {
       Values const dy = packs.template values<1>(k);
       if (log)
         for (int j = 0; j < width; ++j) gradients[j] += dy[j];
       else
         for (int j = 0; j < width; ++j) gradients[j] += x[j] * dy[j];
     });
-    float const gradient = sum_of(gradients);
-    row = {{top, part.sum * factor + sum, (log ? part.gradient : part.gradient * factor) + gradient}, to};
+    float& gradient = row.part.gradient;
+    gradient = (log ? gradient : gradient * factor) + sum_of(gradients);
   }
 };
 

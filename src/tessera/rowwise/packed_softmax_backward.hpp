@@ -15,7 +15,7 @@ struct SoftmaxGradientPart {
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0, gradient = 0;
 };
 
-/// A row's parts as one: f(x, join) is called for each set of parts, as of StreamedRows::merged.
+/// A row's parts as one: join(x, f) is f over the x of all of them.
 struct JoinSoftmaxGradient {
   bool log;
   template <class Join>

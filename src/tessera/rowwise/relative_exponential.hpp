@@ -49,6 +49,35 @@ struct RelativeExponential {
     return Kokkos::fabs(offset) < largest_offset ? Reference{factor, offset} : far_reference(top);
   }
 
+  /// Takes a thread's packs into what has been found of a row, whose `part` has a maximum, which becomes `top`, the
+  /// top_of() it and these, and a sum; f(k, x) sees the exponentials of pack k. Returns what other sums of the row so
+  /// far are to be multiplied by.
+  template <class State, class Packs, class F>
+  KOKKOS_FORCEINLINE_FUNCTION float take(State& row, float top, Packs const& packs, F const& f) const {
+    Reference const to = reference(top);
+    float const factor = change(row.part.top, row.to, to);
+    float sum = 0;
+    unroll<Packs::batch>([&](auto k) {
+      auto x = packs.template values<0>(k);
+      for (int j = 0; j < x.size; ++j) x[j] = (*this)(x[j], to);
+      sum += sum_of(x);
+      f(k, x);
+    });
+    row.part.top = top;
+    row.part.sum = row.part.sum * factor + sum;
+    row.to = to;
+    return factor;
+  }
+  /// The maximum and the sum of parts, with each() as of RowExchange, and what the sum is relative to; nothing else.
+  template <class Part, class Each>
+  KOKKOS_FORCEINLINE_FUNCTION Part joined(Each const& each, Reference& to) const {
+    Part all;
+    all.top = each(Larger{}, [](auto const& x) { return x.top; });
+    to = reference(all.top);
+    all.sum = each(Add{}, [&](auto const& x) { return x.sum * change(x.top, to); });
+    return all;
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION float operator()(float x, Reference const& to) const {
     return power_of_two(Kokkos::fma(x, to.factor, -to.offset));
   }
