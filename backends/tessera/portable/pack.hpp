@@ -80,6 +80,17 @@ struct alignas(pack_alignment<T, N>()) PackBits {
   static constexpr int words = static_cast<int>(N * sizeof(T) / sizeof(Word));
   Word word[words];  // (words)
 
+  /// N times x.
+  KOKKOS_INLINE_FUNCTION static PackBits filled(T const& x) {
+    Pack<T, static_cast<int>(sizeof(Word) < sizeof(T) ? N : sizeof(Word) / sizeof(T))> some;
+    for (T& each : some.value) each = x;
+    PackBits bits;
+    if constexpr (sizeof(some) == sizeof(Word))
+      for (Word& each : bits.word) each = __builtin_bit_cast(Word, some);
+    else
+      bits = __builtin_bit_cast(PackBits, some);
+    return bits;
+  }
   KOKKOS_INLINE_FUNCTION Pack<T, N> pack() const { return __builtin_bit_cast(Pack<T, N>, *this); }
 };
 

@@ -11,6 +11,7 @@
 #include <tessera/compiled_spaces.hpp>
 #include <tessera/element/reduce.hpp>
 #include <tessera/element/reduce_rows.hpp>
+#include <tessera/element/reduce_short_rows.hpp>
 #include <tessera/vector_units.hpp>
 
 // From a ReduceProblem to launches.
@@ -129,6 +130,10 @@ bool start_rows(char const* label, Exec const& exec, ReduceProblem const& proble
     std::int64_t const rows = pass.outputs * pass.shape.parts, part = std::min(pass.shape.part_steps, packs);
     if (pass.kept.rank != 1 || pass.reduced.rank != 1 || row % Kernel::width != 0 || packs == 0) return false;
     if (rows > most || packs > most - 8 * Kernel::threads) return false;
+    if constexpr (WarpAtoms<KernelSpace<Exec>>::available && std::is_same_v<A, float> && is_short_row_type<In>)
+      if (pass.shape.parts == 1 && start_short_rows(label, exec, static_cast<In const*>(problem.in), rows, packs,
+                                                    pass.kept.stride[0][0], pass.kept.stride[1][0], step, out))
+        return true;
     // Eight packs a lane, all under way at once, and accesses of 64 bytes where rows are shorter.
     std::int64_t const lanes = std::clamp<std::int64_t>(
         power_of_two_up(divide_up(part, 8)), std::min<std::int64_t>(power_of_two_up(part), 4), Kernel::threads);

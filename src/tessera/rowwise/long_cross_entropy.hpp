@@ -3,8 +3,8 @@
 #ifndef TESSERA_ROWWISE_LONG_CROSS_ENTROPY_HPP
 #define TESSERA_ROWWISE_LONG_CROSS_ENTROPY_HPP
 
+#include <tessera/rowwise/long_rows.hpp>
 #include <tessera/rowwise/packed_cross_entropy.hpp>
-#include <tessera/rowwise/relative_exponential.hpp>
 
 namespace tessera::detail {
 

@@ -3,9 +3,9 @@
 #ifndef TESSERA_ROWWISE_LONG_NORMALIZATION_HPP
 #define TESSERA_ROWWISE_LONG_NORMALIZATION_HPP
 
-#include <tessera/rowwise/few_rows_normalization.hpp>
 #include <tessera/rowwise/long_rows.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
+#include <tessera/rowwise/plain_normalization.hpp>
 
 namespace tessera::detail {
 
@@ -250,7 +250,8 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         };
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;
-      } else if (rows.ragged || !start_few_rows_norm<T>(exec, problem, rows, out, in, weight, bias, mean, rstd)) {
+      } else if (rows.ragged ||
+                 !start_plain_norm<T>(exec, problem, rows, {out, in, weight, bias, mean, rstd, residual, sum})) {
         with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,

@@ -3,8 +3,8 @@
 #ifndef TESSERA_ROWWISE_LONG_SOFTMAX_HPP
 #define TESSERA_ROWWISE_LONG_SOFTMAX_HPP
 
+#include <tessera/rowwise/long_rows.hpp>
 #include <tessera/rowwise/packed_softmax.hpp>
-#include <tessera/rowwise/relative_exponential.hpp>
 
 namespace tessera::detail {
 

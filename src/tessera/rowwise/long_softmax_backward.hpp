@@ -3,8 +3,8 @@
 #ifndef TESSERA_ROWWISE_LONG_SOFTMAX_BACKWARD_HPP
 #define TESSERA_ROWWISE_LONG_SOFTMAX_BACKWARD_HPP
 
+#include <tessera/rowwise/long_rows.hpp>
 #include <tessera/rowwise/packed_softmax_backward.hpp>
-#include <tessera/rowwise/relative_exponential.hpp>
 
 namespace tessera::detail {
 
@@ -56,7 +56,6 @@ struct LongSoftmaxBackward {
   KOKKOS_FORCEINLINE_FUNCTION void write_row(Rows const& rows, SoftmaxGradientPart const& all,
                                              RelativeExponential const& exponential, Run const& run) const {
     SoftmaxSlope const slope(all, 1.0f, scale, log);
-    float const less = slope.factor * slope.offset;
     auto const to = exponential.reference(all.top);
     T* const out = rows.data(d_in);
     auto const put = [&](auto const& packs) {
@@ -64,10 +63,7 @@ struct LongSoftmaxBackward {
         Values x = packs.template values<0>(k);
         Values const dy = packs.template values<1>(k);
         weigh(x, to, exponential);
-        if (log)
-          for (int j = 0; j < width; ++j) x[j] = slope.factor * dy[j] - x[j] * less;
-        else
-          for (int j = 0; j < width; ++j) x[j] *= slope.factor * dy[j] - less;
+        log ? slope.template apply<true>(x, dy) : slope.template apply<false>(x, dy);
         rows.store(out, packs, k, Rows::Atoms::template narrowed<T>(x));
       });
       rows.store_ends(out, packs);
@@ -125,7 +121,8 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
       if (!whole && !make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out)) return;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
       Operand const d_in = packed(problem.d_in), d_out = packed(problem.d_out), in = packed(problem.in);
-      auto const scale = static_cast<float>(problem.scale);
+      auto const scale = static_cast<float>(problem.scale),
+                 outer = problem.from_output || grid.columns > 1 ? scale : 0.0f;
       T const rest(problem.from_output && !problem.log        ? 0.0f
                    : problem.from_output || problem.scale > 0 ? -HUGE_VALF
                                                               : HUGE_VALF);
@@ -134,7 +131,7 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
         with_pair_shape<T>(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
-                               PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, problem.log,
+                               PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, outer, problem.log,
                                                                       problem.from_output, rest});
           started = true;
         });

@@ -15,15 +15,6 @@ struct LossPart {
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0, total = 0;
 };
 
-struct JoinLoss {
-  template <class Join>
-  KOKKOS_FORCEINLINE_FUNCTION LossPart operator()(LossPart x, Join const& join) const {
-    float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-    float const sum = join(x.sum * exponential_below(x.top - reference_of(top)), Add{});
-    return {top, sum, join(x.total, Add{})};
-  }
-};
-
 /// What both kernels have.
 template <class T>
 struct CrossEntropyRows {
@@ -103,31 +94,30 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       target = this->target(row.place);
       logit = static_cast<float>(this->logit(row.place, target));
     }
-    typename Row::ValueParts e;  // the logits, then their exponentials relative to the maximum of a warp's
-    LossPart part;
+    RelativeExponential const exponential(1.0f);
+    RowExponentials<Row> const exponentials(exponential, raw);
+    typename Row::ValueParts e;
+    LossPart part{exponentials.top, 0, 0};
+    if (this->smoothing != 0) part.total = Row::join(total_of(row, raw), Add{});
     unroll<Row::parts>([&](auto k) {
-      e[k] = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < e[k].size; ++j) part.top = larger(part.top, e[k][j]);
-    });
-    part.top = Row::join(part.top, [](float a, float b) { return larger(a, b); });
-    if (this->smoothing != 0) part.total = Row::join(total_of(row, e), Add{});
-    float const top_of_warp = part.top, relative_to = reference_of(part.top);
-    unroll<Row::parts>([&](auto k) {
-      for (int j = 0; j < e[k].size; ++j) {
-        e[k][j] = exponential_below(e[k][j] - relative_to);
-        part.sum += e[k][j];
-      }
+      e[k] = exponentials(raw[k]);
+      part.sum += sum_of(e[k]);
     });
     part.sum = Row::join(part.sum, Add{});
+    auto to = exponentials.to;
     if constexpr (Shape::warps > 1) {
-      part = Row::template of_warp<PackedCrossEntropy>(part);
-      part = JoinLoss{}(part, [](float x, auto const& f) { return Row::join_parts(x, f); });
+      LossPart const of_warp = Row::template of_warp<PackedCrossEntropy>(part);
+      auto const each = [&](auto const& f, auto const& x)
+                            TESSERA_INLINE_LAMBDA { return Row::join_parts(x(of_warp), f); };
+      part = exponential.template joined<LossPart>(each, to);
+      part.total = each(Add{}, [](auto const& x) TESSERA_INLINE_LAMBDA { return x.total; });
     }
-    if (row.lane == 0 && row.inside()) this->write_loss(row.place, target, part, Kokkos::log(part.sum), logit);
+    if (row.lane == 0 && row.inside())
+      this->write_loss(row.place, target, part, exponential.log_of_sum(part.sum, part.top, to), logit);
     if (!this->d_logits.present()) return;
     LossSlope slope(target, part, this->smoothing, this->each);
-    float const to = reference_of(part.top), of_label = slope.of_label(exponential_below(logit - to));
-    if constexpr (Shape::warps > 1) slope.factor *= exponential_below(top_of_warp - to);
+    float const of_label = slope.of_label(exponential(logit, to));
+    if constexpr (Shape::warps > 1) slope.factor *= exponential.change(exponentials.top, to);
     row.template store<T>(this->d_logits, [&](auto k) {
       slope(e[k]);
       return e[k];
@@ -136,11 +126,10 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       (&row.place.template value<T>(this->d_logits))[target.label] = T(of_label);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static float total_of(Row const& row, typename Row::ValueParts const& x) {
+  KOKKOS_FORCEINLINE_FUNCTION static float total_of(Row const& row, typename Row::RawParts const& raw) {
     float total = 0;
     unroll<Row::parts>([&](auto k) {
-      if (row.has(k))
-        for (int j = 0; j < x[k].size; ++j) total += x[k][j];
+      if (row.has(k)) total += sum_of(Row::Atoms::widened(raw[k]));
     });
     return total;
   }

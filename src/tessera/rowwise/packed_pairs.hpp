@@ -67,13 +67,13 @@ void with_pair_shape(PackedGrid const& rows, F const& f) {
   if (rows.ragged)
     with_ragged_pair_shape(packs, f);
   else if (packs <= 8)
-    f(PairShape<4, 256>{});
+    f(PairShape<4, 128, 0, 2, 56>{});
   else if (packs <= 16)
-    f(PairShape<8, 256>{});
+    f(PairShape<8, 128, 0, 2, 56>{});
   else if (packs <= 32)
-    f(PairShape<16, 256>{});
+    f(PairShape<16, 128, 0, 2, 56>{});
   else if (packs <= 64)
-    f(PairShape<32, 256>{});
+    f(PairShape<32, 128, 0, 2, 56>{});
   else if (packs <= 128)
     f(PairShape<64, 64>{});
   else if constexpr (sizeof(T) == 2)

@@ -88,6 +88,7 @@ inline constexpr int packed_width = static_cast<int>(pack_bytes / sizeof(T));
 /// Which row of which matrix.
 struct PackedRowPlace {
   std::int64_t outer = 0, inner = 0, row = 0;
+  bool alone = true;  // there is one matrix
 
   PackedRowPlace() = default;
   KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, std::int64_t all)
@@ -96,7 +97,8 @@ struct PackedRowPlace {
   KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, int all) : PackedRowPlace(grid, all, true) {}
   /// Of the row's first element, or of the row's value in an operand that has one a row.
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
-    return outer * a.outer + inner * a.inner + row * a.row;
+    std::int64_t const in_matrix = row * a.row;
+    return alone ? in_matrix : outer * a.outer + inner * a.inner + in_matrix;
   }
   /// How many elements of its first pack lie before the row.
   KOKKOS_FORCEINLINE_FUNCTION int shift(PackPhase const& phase, int width) const {
@@ -111,8 +113,9 @@ struct PackedRowPlace {
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, std::int64_t all, bool small) : row(all) {
-    if (grid.flat) return;
+  KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, std::int64_t all, bool small)
+      : row(all), alone(grid.flat) {
+    if (alone) return;
     std::int64_t const matrix = grid.matrix_rows.quotient(all, small);
     outer = grid.inner.quotient(matrix, small);
     inner = matrix - outer * grid.inner.by;
@@ -211,8 +214,10 @@ struct PackedRow {
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load(T const* first, To& to, T rest) const {
     unroll<parts>([&](auto k) {
-      for (int j = 0; j < size<decltype(k)>; ++j) to[k][j] = rest;
-      if (has(k)) to[k] = load_pack<size<decltype(k)>>(first + column(k));
+      using Bits = PackBits<T, size<decltype(k)>>;
+      Bits bits = Bits::filled(rest);
+      if (has(k)) bits = *reinterpret_cast<Bits const*>(first + column(k));
+      to[k] = bits.pack();
     });
   }
   /// The parts of an operand, from value(k), a pack of values.
@@ -341,15 +346,19 @@ void with_ragged_shape(std::int64_t packs, F const& f) {
   else
     f(PackedShape<256, 256, 4, 1>{});
 }
-/// The same for rows of any kind; of the shortest ones two packs a thread, as more of them then fit.
+/// The same for rows of any kind; of those of up to 64 packs two a thread, as more of them then fit.
 template <class F>
 void with_packed_shape(PackedGrid const& rows, F const& f) {
   if (rows.ragged)
     with_ragged_shape(rows.packs, f);
   else if (rows.packs <= 8)
-    f(PackedShape<4, 256, 2>{});
+    f(PackedShape<4, 128, 2>{});
   else if (rows.packs <= 16)
-    f(PackedShape<8, 256, 2>{});
+    f(PackedShape<8, 128, 2>{});
+  else if (rows.packs <= 32)
+    f(PackedShape<16, 128, 2>{});
+  else if (rows.packs <= 64)
+    f(PackedShape<32, 128, 2>{});
   else
     with_longer_packed_shape(rows.packs, f);
 }

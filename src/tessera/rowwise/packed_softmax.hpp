@@ -4,12 +4,10 @@
 #define TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
 
 #include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/relative_exponential.hpp>
 #include <tessera/softmax.hpp>
 
 namespace tessera::detail {
-
-/// e^x; the two roundings of its argument put 2 |x| u into the result.
-KOKKOS_FORCEINLINE_FUNCTION float packed_exponential(float x) { return Kokkos::exp2(x * 1.44269504088896341f); }
 
 /// What exponents are relative to: the maximum, or 0 where there is nothing but -Inf and NaN, whose exponentials are
 /// then 0 and NaN.
@@ -28,13 +26,56 @@ struct SoftmaxPart {
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0;
 };
 
+/// The packs that a thread holds of a row, as RelativeExponential takes them.
+template <class Row>
+struct PacksInRegisters {
+  static constexpr int batch = Row::packs;
+  typename Row::RawParts const& parts;
+
+  template <int, class K>
+  KOKKOS_FORCEINLINE_FUNCTION auto const& raw(K k) const {
+    return parts[k];
+  }
+};
+
+/// The exponentials of a row that its threads hold, relative to the largest of a warp. Of 16-bit rows those below
+/// 2^-126, where bf16 has no normal numbers and fp16 none, are 0.
+template <class Row>
+struct RowExponentials {
+  static constexpr bool subnormal = Row::width == packed_width<float>;
+  RelativeExponential const& exponential;
+  float top;
+  RelativeExponential::Reference to;
+
+  KOKKOS_FORCEINLINE_FUNCTION RowExponentials(RelativeExponential const& of_scale, typename Row::RawParts const& raw)
+      : exponential(of_scale), top(-Kokkos::Experimental::infinity_v<float>) {
+    top = exponential.template top_of<Row>(top, PacksInRegisters<Row>{raw});
+    unroll<Row::parts - Row::packs>([&](auto single) {
+      float const x = Row::Atoms::widened(raw[Constant<Row::packs + decltype(single)::value>{}])[0];
+      top = larger(top, exponential.factor < 0 ? -x : x);
+    });
+    top = Row::join(top, Larger{});
+    to = exponential.reference(top);
+  }
+  /// Those of a part.
+  template <int N, class T>
+  KOKKOS_FORCEINLINE_FUNCTION Pack<float, N> operator()(Pack<T, N> const& raw) const {
+    Pack<float, N> x = Row::Atoms::widened(raw);
+    for (int j = 0; j < N; ++j) x[j] = exponential.template operator()<subnormal>(x[j], to);
+    return x;
+  }
+  /// What they are to be multiplied by to be relative to the largest of the row.
+  KOKKOS_FORCEINLINE_FUNCTION float change(RelativeExponential::Reference const& to_row) const {
+    return exponential.template change<subnormal>(top, to, to_row);
+  }
+};
+
 /// One maximum, then every part relative to it: parts of other warps are read once.
 template <class Exec, class T, class Shape>
 struct PackedSoftmax {
   using Row = PackedRow<Exec, Shape, T>;
   using Raw = typename Row::RawParts;
   using Values = typename Row::ValueParts;
-  static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
   PackedGrid grid;
   Operand out, in;
@@ -52,66 +93,57 @@ struct PackedSoftmax {
       one_row(row, raw);
   }
 
-  /// x = scale * raw, and the maximum over the lanes of a warp.
-  KOKKOS_FORCEINLINE_FUNCTION float top_of(Raw const& raw, Values& x) const {
-    float top = lowest;
-    unroll<Row::parts>([&](auto k) {
-      x[k] = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < x[k].size; ++j) {
-        x[k][j] *= scale;
-        top = larger(top, x[k][j]);
-      }
-    });
-    return Row::join(top, [](float a, float b) { return larger(a, b); });
-  }
-
-  /// The row's maximum and sum from those of its warps.
-  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(SoftmaxPart part) {
+  /// The row's maximum and sum from those of its warps, and what the sum is relative to.
+  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(RelativeExponential const& exponential, SoftmaxPart part,
+                                                       RelativeExponential::Reference& to) {
     if constexpr (Shape::warps == 1) {
       return part;
     } else {
       part = Row::template of_warp<PackedSoftmax>(part);
-      float const top = Row::join_parts(part.top, [](float a, float b) { return larger(a, b); });
-      return {top, Row::join_parts(part.sum * packed_exponential(part.top - reference_of(top)), Add{})};
+      auto const each = [&](auto const& f, auto const& x) TESSERA_INLINE_LAMBDA { return Row::join_parts(x(part), f); };
+      return exponential.template joined<SoftmaxPart>(each, to);
     }
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Raw const& raw) const {
-    Values x;
-    float const top = top_of(raw, x), relative_to = reference_of(top);
+    RelativeExponential const exponential(scale);
+    RowExponentials<Row> const exponentials(exponential, raw);
+    Values e;
     float sum = 0;
     unroll<Row::parts>([&](auto k) {
-      for (int j = 0; j < x[k].size; ++j) {
-        x[k][j] = packed_exponential(x[k][j] - relative_to);
-        sum += x[k][j];
-      }
+      e[k] = exponentials(raw[k]);
+      sum += sum_of(e[k]);
     });
-    SoftmaxPart const all = whole({top, Row::join(sum, Add{})});
+    auto to = exponentials.to;
+    SoftmaxPart const of_warp{exponentials.top, Row::join(sum, Add{})}, all = whole(exponential, of_warp, to);
     float factor = all.sum == 0 ? 0.0f : 1.0f / all.sum;
-    if constexpr (Shape::warps > 1) factor *= packed_exponential(top - reference_of(all.top));
-    write(row, x, [&](float e) { return e * factor; });
+    if constexpr (Shape::warps > 1) factor *= exponentials.change(to);
+    write(row, [&](auto k) {
+      auto x = e[k];
+      for (int j = 0; j < x.size; ++j) x[j] *= factor;
+      return x;
+    });
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void log_of_row(Row const& row, Raw const& raw) const {
-    Values x;
-    float const top = top_of(raw, x), relative_to = reference_of(top);
+    RelativeExponential const exponential(scale);
+    RowExponentials<Row> const exponentials(exponential, raw);
     float sum = 0;
-    unroll<Row::parts>([&](auto k) {
-      for (int j = 0; j < x[k].size; ++j) sum += packed_exponential(x[k][j] - relative_to);
+    unroll<Row::parts>([&](auto k) { sum += sum_of(exponentials(raw[k])); });
+    auto to = exponentials.to;
+    SoftmaxPart const of_warp{exponentials.top, Row::join(sum, Add{})}, all = whole(exponential, of_warp, to);
+    float const top = reference_of(scale < 0 ? -all.top : all.top),
+                denominator = all.sum == 0 ? 0.0f : exponential.log_of_sum(all.sum, all.top, to);
+    write(row, [&](auto k) {
+      auto x = Row::Atoms::widened(raw[k]);
+      for (int j = 0; j < x.size; ++j) x[j] = (x[j] - top) * scale - denominator;
+      return x;
     });
-    SoftmaxPart const all = whole({top, Row::join(sum, Add{})});
-    float const to = reference_of(all.top), denominator = all.sum == 0 ? 0.0f : Kokkos::log(all.sum);
-    write(row, x, [&](float value) { return value - to - denominator; });
   }
 
-  template <class F>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, Values& x, F const& f) const {
-    Row::Outputs::visit(out.type, [&](auto tag) {
-      row.template store<typename decltype(tag)::type>(out, [&](auto k) {
-        for (int j = 0; j < x[k].size; ++j) x[k][j] = f(x[k][j]);
-        return x[k];
-      });
-    });
+  template <class Value>
+  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, Value const& value) const {
+    Row::Outputs::visit(out.type, [&](auto tag) { row.template store<typename decltype(tag)::type>(out, value); });
   }
 };
 

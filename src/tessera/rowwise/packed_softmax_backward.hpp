@@ -15,32 +15,21 @@ struct SoftmaxGradientPart {
   float top = -Kokkos::Experimental::infinity_v<float>, sum = 0, gradient = 0;
 };
 
-/// A row's parts as one: join(x, f) is f over the x of all of them.
-struct JoinSoftmaxGradient {
-  bool log;
-  template <class Join>
-  KOKKOS_FORCEINLINE_FUNCTION SoftmaxGradientPart operator()(SoftmaxGradientPart x, Join const& join) const {
-    float const top = join(x.top, [](float a, float b) { return larger(a, b); });
-    float const factor = packed_exponential(x.top - reference_of(top));
-    return {top, join(x.sum * factor, Add{}), join(log ? x.gradient : x.gradient * factor, Add{})};
-  }
-};
-
-/// What is left to do when a row's sums are known: d_in = slope (e, dy) of each weight e relative to `top`.
+/// What is left to do when a row's sums are known: from a weight e and a gradient dy e (factor dy - less), or for the
+/// logarithm factor dy - less e.
 struct SoftmaxSlope {
-  float factor, offset;
-  bool log;
+  float factor, less;
 
   /// `relative` turns the weights at hand into those that the sums are about.
-  KOKKOS_FORCEINLINE_FUNCTION SoftmaxSlope(SoftmaxGradientPart const& all, float relative, float scale, bool is_log)
-      : log(is_log) {
+  KOKKOS_FORCEINLINE_FUNCTION SoftmaxSlope(SoftmaxGradientPart const& all, float relative, float scale, bool log) {
     bool const masked = all.sum == 0;
     float const normal = masked ? 0.0f : 1.0f / all.sum;
     factor = log ? (masked ? 0.0f : scale) : scale * normal * relative;
-    offset = log ? all.gradient * normal * relative : all.gradient * normal;
+    less = factor * all.gradient * (log ? normal * relative : normal);
   }
-  KOKKOS_FORCEINLINE_FUNCTION float operator()(float e, float dy) const {
-    return log ? factor * (dy - e * offset) : factor * e * (dy - offset);
+  template <bool Log, int N>
+  KOKKOS_FORCEINLINE_FUNCTION void apply(Pack<float, N>& e, Pack<float, N> const& dy) const {
+    for (int j = 0; j < N; ++j) e[j] = Log ? factor * dy[j] - e[j] * less : e[j] * (factor * dy[j] - less);
   }
 };
 
@@ -50,11 +39,10 @@ struct PackedSoftmaxBackward {
   using Row = PackedRow<Exec, Shape, T>;
   using Raw = typename Row::RawParts;
   using Values = typename Row::ValueParts;
-  static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
 
   PackedGrid grid;
   Operand d_in, d_out, in;
-  float scale;
+  float scale, outer;  // of the scores, and of their gradients: 0 for a single column, of which rounding would be left
   bool log, from_output;
   T rest;  // what lies beyond a row: its weight is 0
 
@@ -63,67 +51,79 @@ struct PackedSoftmaxBackward {
     Raw raw, gradient;
     row.load(in, raw, rest);
     row.load(d_out, gradient, T(0.0f));
-    Values e;
-    SoftmaxGradientPart own{0, 1, 0};
     if (from_output)
-      weights_given(raw, e);
+      log ? from_weights<true>(row, raw, gradient) : from_weights<false>(row, raw, gradient);
     else
-      weights(raw, e, own);
-    own.gradient = 0;
-    unroll<Row::parts>([&](auto k) {
-      auto const dy = Row::Atoms::widened(gradient[k]);
-      for (int j = 0; j < dy.size; ++j) own.gradient += log ? dy[j] : e[k][j] * dy[j];
-    });
-    own.gradient = Row::join(own.gradient, Add{});
-    SoftmaxGradientPart const all = whole(own);
-    float const relative =
-        Shape::warps > 1 && !from_output ? packed_exponential(own.top - reference_of(all.top)) : 1.0f;
-    SoftmaxSlope const slope(all, relative, scale, log);
-    row.template store<T>(d_in, [&](auto k) {
-      auto const dy = Row::Atoms::widened(gradient[k]);
-      for (int j = 0; j < dy.size; ++j) e[k][j] = slope(e[k][j], dy[j]);
-      return e[k];
-    });
+      log ? from_scores<true>(row, raw, gradient) : from_scores<false>(row, raw, gradient);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void weights_given(Raw const& raw, Values& e) const {
-    unroll<Row::parts>([&](auto k) {
-      e[k] = Row::Atoms::widened(raw[k]);
-      if (log)
-        for (int j = 0; j < e[k].size; ++j) e[k][j] = packed_exponential(e[k][j]);
-    });
+ private:
+  template <bool Log>
+  KOKKOS_FORCEINLINE_FUNCTION void from_weights(Row const& row, Raw const& raw, Raw const& gradient) const {
+    RelativeExponential const exponential(1.0f);
+    auto const weigh = [&](auto k) {
+      auto e = Row::Atoms::widened(raw[k]);
+      if constexpr (Log)
+        for (int j = 0; j < e.size; ++j)
+          e[j] = exponential.template operator()<RowExponentials<Row>::subnormal>(e[j], exponential.none());
+      return e;
+    };
+    SoftmaxGradientPart all{0, 1, gradient_of<Log>(gradient, weigh)};
+    if constexpr (Shape::warps > 1)
+      all.gradient = Row::join_parts(Row::template of_warp<PackedSoftmaxBackward>(all.gradient), Add{});
+    write<Log>(row, SoftmaxSlope(all, 1.0f, outer, Log), gradient, weigh);
   }
 
-  /// Relative to the maximum over the lanes of a warp.
-  KOKKOS_FORCEINLINE_FUNCTION void weights(Raw const& raw, Values& e, SoftmaxGradientPart& own) const {
-    float top = lowest;
+  template <bool Log>
+  KOKKOS_FORCEINLINE_FUNCTION void from_scores(Row const& row, Raw const& raw, Raw const& gradient) const {
+    RelativeExponential const exponential(scale);
+    RowExponentials<Row> const exponentials(exponential, raw);
+    Values e;
+    SoftmaxGradientPart all{exponentials.top, 0, 0};
     unroll<Row::parts>([&](auto k) {
-      e[k] = Row::Atoms::widened(raw[k]);
-      for (int j = 0; j < e[k].size; ++j) {
-        e[k][j] *= scale;
-        top = larger(top, e[k][j]);
-      }
+      e[k] = exponentials(raw[k]);
+      all.sum += sum_of(e[k]);
     });
-    own.top = Row::join(top, [](float a, float b) { return larger(a, b); });
-    float const relative_to = reference_of(own.top);
+    all.sum = Row::join(all.sum, Add{});
+    auto const kept = [&](auto k) { return e[k]; };
+    all.gradient = gradient_of<Log>(gradient, kept);
+    float relative = 1;
+    if constexpr (Shape::warps > 1) {
+      auto const part = Row::template of_warp<PackedSoftmaxBackward>(all);
+      auto const each = [&](auto const& f, auto const& x) TESSERA_INLINE_LAMBDA { return Row::join_parts(x(part), f); };
+      RelativeExponential::Reference to;
+      all = exponential.template joined<SoftmaxGradientPart>(each, to);
+      all.gradient = each(Add{}, [&](auto const& x) TESSERA_INLINE_LAMBDA {
+        return Log ? x.gradient : x.gradient * exponential.change(x.top, to);
+      });
+      relative = exponentials.change(to);
+    }
+    write<Log>(row, SoftmaxSlope(all, relative, outer, Log), gradient, kept);
+  }
+
+  /// Over the lanes of a warp.
+  template <bool Log, class Weight>
+  KOKKOS_FORCEINLINE_FUNCTION static float gradient_of(Raw const& gradient, Weight const& weight) {
     float sum = 0;
     unroll<Row::parts>([&](auto k) {
-      for (int j = 0; j < e[k].size; ++j) {
-        e[k][j] = packed_exponential(e[k][j] - relative_to);
-        sum += e[k][j];
+      auto dy = Row::Atoms::widened(gradient[k]);
+      if constexpr (!Log) {
+        auto const e = weight(k);
+        for (int j = 0; j < dy.size; ++j) dy[j] *= e[j];
       }
+      sum += sum_of(dy);
     });
-    own.sum = Row::join(sum, Add{});
+    return Row::join(sum, Add{});
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION SoftmaxGradientPart whole(SoftmaxGradientPart part) const {
-    if constexpr (Shape::warps == 1) {
-      return part;
-    } else {
-      part = Row::template of_warp<PackedSoftmaxBackward>(part);
-      if (from_output) return {0, 1, Row::join_parts(part.gradient, Add{})};
-      return JoinSoftmaxGradient{log}(part, [](float x, auto const& f) { return Row::join_parts(x, f); });
-    }
+  template <bool Log, class Weight>
+  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, SoftmaxSlope const& slope, Raw const& gradient,
+                                         Weight const& weight) const {
+    row.template store<T>(d_in, [&](auto k) {
+      auto x = weight(k);
+      slope.template apply<Log>(x, Row::Atoms::widened(gradient[k]));
+      return x;
+    });
   }
 };
 

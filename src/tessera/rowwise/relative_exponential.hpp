@@ -7,13 +7,13 @@
 #include <cstdint>
 
 #include <tessera/elementary.hpp>
-#include <tessera/rowwise/long_rows.hpp>
+#include <tessera/rowwise/packed_rows.hpp>
 
 namespace tessera::detail {
 
-/// e^(s x) as 2^(factor x - offset), in one multiply-add and a power of two, 0 below 2^-126. Offsets are integers, so
-/// that sums relative to different ones are joined without an error, and what rounding has made of `factor` only counts
-/// with the distance to the maximum.
+/// e^(s x) as 2^(factor x - offset), in one multiply-add and a power of two: 0 below 2^-126, or with `Subnormal` as it
+/// is. Offsets are integers, so that sums relative to different ones are joined without an error, and what rounding has
+/// made of `factor` only counts with the distance to the maximum.
 struct RelativeExponential {
   float factor;  // log2(e) s
 
@@ -78,13 +78,15 @@ struct RelativeExponential {
     return all;
   }
 
+  template <bool Subnormal = false>
   KOKKOS_FORCEINLINE_FUNCTION float operator()(float x, Reference const& to) const {
-    return power_of_two(Kokkos::fma(x, to.factor, -to.offset));
+    return power_of_two<Subnormal>(Kokkos::fma(x, to.factor, -to.offset));
   }
   /// What a sum up to `top` and relative to `from` is to be multiplied by to be relative to `to`, of larger elements.
+  template <bool Subnormal = false>
   KOKKOS_FORCEINLINE_FUNCTION static float change(float top, Reference const& from, Reference const& to) {
     bool const counts = top != -Kokkos::Experimental::infinity_v<float> && from.factor == to.factor;
-    return power_of_two(counts ? from.offset - to.offset : -Kokkos::Experimental::infinity_v<float>);
+    return power_of_two<Subnormal>(counts ? from.offset - to.offset : -Kokkos::Experimental::infinity_v<float>);
   }
   /// If that is reference(top).
   KOKKOS_FORCEINLINE_FUNCTION float change(float top, Reference const& to) const {
@@ -101,7 +103,9 @@ struct RelativeExponential {
   /// Below it the rounding of an offset is a small part of an exponent.
   static constexpr float largest_offset = 2147483648.0f;
 
+  template <bool Subnormal>
   KOKKOS_FORCEINLINE_FUNCTION static float power_of_two(float exponent) {
+    if constexpr (Subnormal) return Kokkos::exp2(exponent);
     KOKKOS_IF_ON_HOST((return exponent < -126 ? 0.0f : Kokkos::exp2(exponent);))
     KOKKOS_IF_ON_DEVICE((return exp2_approximate(exponent);))
   }

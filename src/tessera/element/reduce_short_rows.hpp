@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ELEMENT_REDUCE_SHORT_ROWS_HPP
+#define TESSERA_ELEMENT_REDUCE_SHORT_ROWS_HPP
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <tessera/element/reduce.hpp>
+#include <tessera/launch.hpp>
+#include <tessera/unroll.hpp>
+#include <tessera/warp.hpp>
+
+namespace tessera::detail {
+
+/// Reductions of rows of up to Lanes * Packs whole packs, in fp32: Lanes neighbours share each of `Rows` rows, all of
+/// which is on its way at once. They take some microseconds, in which every multiprocessor fetches the kernel's text
+/// anew, so that there is one for each kind of step.
+template <class Exec, class In, template <class> class Step, int Lanes, int Packs, int Rows>
+struct ReduceShortRows {
+  static constexpr int threads = 128, width = common_pack_size<In>(), rows_at_once = threads / Lanes;
+  static constexpr bool starts_early = true;
+  using Atoms = WarpAtoms<Exec>;
+  using Bits = PackBits<In, width>;
+  using S = Step<float>;
+
+  In const* in;
+  void* out;
+  std::int64_t stride, out_stride;  // elements between rows, and between results
+  int rows, packs;
+  float count;                // what results are divided by, or 0
+  bool negates, is_own_type;  // results are In, or else fp32
+
+  std::int64_t teams() const { return (std::int64_t{rows} + rows_at_once * Rows - 1) / (rows_at_once * Rows); }
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    int const thread = Atoms::thread(), lane = thread % Lanes,
+              first = team.league_rank() * (rows_at_once * Rows) + thread / Lanes;
+    Bits bits[Rows][Packs];
+    unroll<Rows>([&](auto r) {
+      int const row = first + r * rows_at_once;
+      In const* const from = in + row * stride + lane * width;
+      unroll<Packs>([&](auto p) {
+        bits[r][p] = Bits::filled(In(S::nothing));
+        if (row < rows && p * Lanes + lane < packs)
+          bits[r][p] = *reinterpret_cast<Bits const*>(from + p * (Lanes * width));
+      });
+    });
+    unroll<Rows>([&](auto r) {
+      int const row = first + r * rows_at_once;
+      float const result = Atoms::template join<Lanes>(
+          own(bits[r]), [](float a, float b) TESSERA_INLINE_LAMBDA { return S::combine(a, b); });
+      if (row < rows && lane == 0) store(row, result);
+    });
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION static float own(Bits const (&bits)[Packs]) {
+    Pack<float, width> value;
+    unroll<width>([&](auto j) { value[j] = S::identity; });
+    unroll<Packs>([&](auto p) {
+      auto const x = Atoms::widened(bits[p].pack());
+      unroll<width>([&](auto j) { value[j] = p == 0 ? S::first(x[j]) : S::take(value[j], x[j]); });
+    });
+    for (int half = width / 2; half > 0; half /= 2)
+      for (int j = 0; j < half; ++j) value[j] = S::combine(value[j], value[j + half]);
+    return value[0];
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void store(int row, float x) const {
+    if (count != 0) x /= count;
+    if (negates) x = -x;
+    if (is_own_type)
+      static_cast<In*>(out)[row * out_stride] = round_to<In>(x);
+    else
+      static_cast<float*>(out)[row * out_stride] = x;
+  }
+};
+
+/// f(Kernel type with these shapes) for rows of so many packs, 256 at most.
+template <class Exec, class In, template <class> class Step, class F>
+void with_short_rows(std::int64_t packs, F const& f) {
+  if (packs <= 8)
+    f(std::type_identity<ReduceShortRows<Exec, In, Step, 4, 2, 2>>{});
+  else if (packs <= 16)
+    f(std::type_identity<ReduceShortRows<Exec, In, Step, 8, 2, 2>>{});
+  else if (packs <= 64)
+    f(std::type_identity<ReduceShortRows<Exec, In, Step, 16, 4, 1>>{});
+  else
+    f(std::type_identity<ReduceShortRows<Exec, In, Step, 32, 8, 1>>{});
+}
+inline constexpr std::int64_t longest_short_row = 256;  // packs
+
+template <class In>
+inline constexpr bool is_short_row_type =
+    std::is_same_v<In, float> || std::is_same_v<In, fp16_t> || std::is_same_v<In, bf16_t>;
+
+/// Starts such a kernel over `rows` rows, if they are short and results are of a type that it has.
+template <class Exec, class In>
+bool start_short_rows(char const* label, Exec const& exec, In const* in, std::int64_t rows, std::int64_t packs,
+                      std::int64_t stride, std::int64_t out_stride, StepKind step, ReduceOutput const& out) {
+  bool const is_own_type = out.type == scalar_of<In> && !std::is_same_v<In, float>;
+  if (!(is_own_type || out.type == Scalar::fp32) || out.closing == Closing::root) return false;
+  if (packs > longest_short_row || rows > std::numeric_limits<int>::max() - 256) return false;
+  with_step<In, float>(step, [&]<template <class> class Step>() {
+    with_short_rows<KernelSpace<Exec>, In, Step>(packs, [&](auto kind) {
+      using Kernel = typename decltype(kind)::type;
+      Kernel const kernel{in,
+                          out.data,
+                          stride,
+                          out_stride,
+                          static_cast<int>(rows),
+                          static_cast<int>(packs),
+                          out.closing == Closing::divide ? static_cast<float>(out.count) : 0.0f,
+                          out.closing == Closing::negate,
+                          is_own_type};
+      launch<Kernel::threads, 12>(label, exec, kernel.teams(), 0, kernel);
+    });
+  });
+  return true;
+}
+
+}  // namespace tessera::detail
+
+#endif
