@@ -77,7 +77,19 @@ struct ReduceOutput {
   /// Stores value[i] at at + i * stride for i in [0, n). Not inlined on a CPU: all kernels share it.
   template <class A>
   [[gnu::noinline]] KOKKOS_FUNCTION void store_many(std::int64_t at, std::int64_t stride, A const* value, int n) const {
-    for (int i = 0; i < n; ++i) store(at + i * stride, value[i]);
+    constexpr int strip = 64;
+    for (; n > 0; n -= strip, value += strip, at += strip * stride) {
+      int const here = n < strip ? n : strip;
+      A closed[strip] = {};
+      for (int i = 0; i < here; ++i) closed[i] = value[i];
+      if (closing == Closing::divide)
+        for (int i = 0; i < here; ++i) closed[i] = value[i] / static_cast<A>(count);
+      if (closing == Closing::root)
+        for (int i = 0; i < here; ++i) closed[i] = Kokkos::sqrt(value[i]);
+      if (closing == Closing::negate)
+        for (int i = 0; i < here; ++i) closed[i] = -value[i];
+      store_strip(at, stride, closed, here);
+    }
   }
 
   template <class A>
@@ -106,6 +118,31 @@ struct ReduceOutput {
   }
 
  private:
+  template <class A>
+  KOKKOS_FUNCTION void store_strip(std::int64_t at, std::int64_t stride, A const* value, int n) const {
+    switch (type) {
+      case Scalar::fp64:
+        return put_many<double>(at, stride, value, n);
+      case Scalar::fp32:
+        return put_many<float>(at, stride, value, n);
+      case Scalar::fp16:
+        return put_many<fp16_t>(at, stride, value, n);
+      case Scalar::bf16:
+        return put_many<bf16_t>(at, stride, value, n);
+      case Scalar::e4m3:
+        return put_many<e4m3_t>(at, stride, value, n);
+      case Scalar::e5m2:
+        return put_many<e5m2_t>(at, stride, value, n);
+      case Scalar::int8:
+        return put_many<std::int8_t>(at, stride, value, n);
+      case Scalar::int32:
+        return put_many<std::int32_t>(at, stride, value, n);
+    }
+  }
+  template <class T, class A>
+  KOKKOS_INLINE_FUNCTION void put_many(std::int64_t at, std::int64_t stride, A const* value, int n) const {
+    write_strip(value, n, static_cast<T*>(data) + at, stride);
+  }
   template <class T, class A>
   KOKKOS_INLINE_FUNCTION void put(std::int64_t at, A value) const {
     static_cast<T*>(data)[at] = round_to<T>(value);
@@ -155,14 +192,19 @@ struct ElementReader {
   /// f(strip), an array of the n elements.
   template <int Width, class F>
   KOKKOS_FORCEINLINE_FUNCTION void with_strip(std::byte const* from, std::int64_t by, int n, F const& f) const {
+    with_filled<Width>([&](auto reading, auto* strip) TESSERA_INLINE_LAMBDA { reading(from, by, n, strip); }, f);
+  }
+  /// f(strip), an array that fill(read, strip) fills.
+  template <int Width, class Fill, class F>
+  KOKKOS_FORCEINLINE_FUNCTION void with_filled(Fill const& fill, F const& f) const {
     if constexpr (!std::is_same_v<A, float>)
       if (read_fp32 != nullptr) {
         float strip[Width];
-        read_fp32(from, by, n, strip);
+        fill(read_fp32, strip);
         return f(strip);
       }
     A strip[Width];
-    read(from, by, n, strip);
+    fill(read, strip);
     f(strip);
   }
 };
