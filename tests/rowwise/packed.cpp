@@ -119,20 +119,21 @@ void check_results(std::size_t rows, std::size_t n, Warps const& machine = {}) {
   }
 }
 
-template <class T>
+template <class T, class W = float>
 void check_norm(std::size_t rows, std::size_t n) {
   CAPTURE(rows);
   CAPTURE(n);
   HostView<T**> const in("in", rows, n), d_out("d_out", rows, n), d_sum("d_sum", rows, n), d_in("d_in", rows, n),
       expected("expected", rows, n);
-  HostView<float*> const mean("mean", rows), rstd("rstd", rows), weight("weight", n), dw("dw", n), db("db", n),
+  HostView<float*> const mean("mean", rows), rstd("rstd", rows), dw("dw", n), db("db", n),
       expected_dw("expected_dw", n), expected_db("expected_db", n);
+  HostView<W*> const weight("weight", n);
   fill(in, uniform<T>(rows * n, 1, -3, 3));
   fill(d_out, uniform<T>(rows * n, 2));
   fill(d_sum, uniform<T>(rows * n, 3));
   fill(mean, uniform<float>(rows, 4));
   fill(rstd, uniform<float>(rows, 5, 0.5, 2));
-  fill(weight, uniform<float>(n, 6));
+  fill(weight, uniform<W>(n, 6));
   for (bool centered : {false, true}) {
     Kokkos::View<std::byte*, Kokkos::HostSpace> const workspace("workspace", 64 << 20);
     using Options = NormBackwardOptions<HostView<T**>>;
@@ -298,6 +299,11 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   }
   check_norm<bf16_t>(1000, 64);
   check_norm<float>(301, 44);
+  for (std::size_t n : {520u, 1000u, 1024u}) {  // a warp each, all at once
+    check_norm<bf16_t, bf16_t>(13, n);
+    check_norm<float>(48, n);
+    check_norm<float>(1, n);
+  }
   for (std::size_t n : {260u, 1028u, 8192u}) check_norm<float>(11, n);
   for (std::size_t n : {7u, 63u, 200u, 1001u}) check_norm<bf16_t>(100, n);  // not of whole packs
   check_norm<bf16_t>(5, 4095);

@@ -45,7 +45,7 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
         },
         [&](auto const& each, int) {
           RelativeExponential::Reference to;
-          auto all = exponential.template joined<LossPart>(each, to);
+          auto all = joined_exponentials<LossPart>(exponential, each, to);
           if (this->smoothing != 0) all.total = each(Add{}, [](auto const& x) { return x.total; });
           return all;
         },
@@ -198,8 +198,12 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
         });
       else if (rows.ragged)
         with_ragged_shape(rows.packs, start);
+      else if (rows.packs <= 8)
+        start(PairShape<4, 128, 0, 2, 56>{});
       else if (rows.packs <= 16)
-        start(PairShape<8, 256>{});
+        start(PairShape<8, 128, 0, 2, 56>{});
+      else if (rows.packs <= 32)
+        start(PackedShape<8, 128, 4>{});
       else
         with_longer_packed_shape(rows.packs, start);
     });

@@ -40,7 +40,7 @@ struct LongSoftmax {
         },
         [&](auto const& each, int) {
           RelativeExponential::Reference to;
-          return exponential.template joined<SoftmaxPart>(each, to);
+          return joined_exponentials<SoftmaxPart>(exponential, each, to);
         },
         [&](SoftmaxPart const& all, auto const& run) { write_row(rows, all, exponential, run); });
   }

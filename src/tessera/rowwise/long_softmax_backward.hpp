@@ -43,7 +43,7 @@ struct LongSoftmaxBackward {
         [&](auto const& each, int) {
           if (from_output) return SoftmaxGradientPart{0, 1, each(Add{}, [](auto const& x) { return x.gradient; })};
           RelativeExponential::Reference to;
-          auto all = exponential.template joined<SoftmaxGradientPart>(each, to);
+          auto all = joined_exponentials<SoftmaxGradientPart>(exponential, each, to);
           all.gradient =
               each(Add{}, [&](auto const& x) { return log ? x.gradient : x.gradient * exponential.change(x.top, to); });
           return all;

@@ -94,7 +94,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       target = this->target(row.place);
       logit = static_cast<float>(this->logit(row.place, target));
     }
-    RelativeExponential const exponential(1.0f);
+    typename RowExponentials<Row>::Exponential const exponential(1.0f);
     RowExponentials<Row> const exponentials(exponential, raw);
     typename Row::ValueParts e;
     LossPart part{exponentials.top, 0, 0};
@@ -109,7 +109,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
       LossPart const of_warp = Row::template of_warp<PackedCrossEntropy>(part);
       auto const each = [&](auto const& f, auto const& x)
                             TESSERA_INLINE_LAMBDA { return Row::join_parts(x(of_warp), f); };
-      part = exponential.template joined<LossPart>(each, to);
+      part = joined_exponentials<LossPart>(exponential, each, to);
       part.total = each(Add{}, [](auto const& x) TESSERA_INLINE_LAMBDA { return x.total; });
     }
     if (row.lane == 0 && row.inside())

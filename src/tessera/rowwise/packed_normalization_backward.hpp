@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <tessera/normalization_backward.hpp>
+#include <tessera/rowwise/few_rows_normalization_backward.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/rowwise/staying_shapes.hpp>
@@ -16,21 +17,6 @@
 // at the end: 9 MB on 132 multiprocessors whatever the length of the rows. The next rows are on their way into scratch
 // meanwhile, where each thread has a place for its own packs of as many rows as fit.
 namespace tessera::detail {
-
-/// The workspace: (parts, columns) for each gradient that is wanted.
-template <class Acc>
-struct NormBackwardSums {
-  Acc *weights = nullptr, *biases = nullptr;
-
-  NormBackwardSums(NormBackwardProblem const& problem, std::int64_t parts) {
-    auto* next = static_cast<Acc*>(problem.workspace);
-    if (problem.d_weight.present()) {
-      weights = next;
-      next += parts * problem.in.extent[3];
-    }
-    if (problem.d_bias.present()) biases = next;
-  }
-};
 
 inline constexpr int most_stages = 4;         // what is on its way suffices then,
 inline constexpr int most_shared_stages = 6;  // where a row's sums are found in advance
@@ -522,6 +508,10 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       auto const start = [&](auto shape) {
         started = start_staying_norm_backward<T, decltype(shape)>(exec, problem, grid, rows, together);
       };
+      if (whole)
+        started = start_few_rows_norm_backward<T>(exec, problem, grid,
+                                                  packed_norm_backward_teams(exec, rows.rows, grid.columns));
+      if (started > 0) return;
       if (whole)
         with_staying_shape<T>(staying_lanes(grid.columns), together, start);
       else if (rows.flat && together == 1 && are_neighbouring_parameters<T>(problem.weight) &&

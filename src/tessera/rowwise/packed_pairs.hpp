@@ -68,6 +68,8 @@ void with_pair_shape(PackedGrid const& rows, F const& f) {
     with_ragged_pair_shape(packs, f);
   else if (packs <= 8)
     f(PairShape<4, 128, 0, 2, 56>{});
+  else if (packs <= 16 && sizeof(T) == 4)
+    f(PairShape<16, 128, 0, 1, 40>{});
   else if (packs <= 16)
     f(PairShape<8, 128, 0, 2, 56>{});
   else if (packs <= 32)

@@ -39,15 +39,16 @@ struct PacksInRegisters {
 };
 
 /// The exponentials of a row that its threads hold, relative to the largest of a warp. Of 16-bit rows those below
-/// 2^-126, where bf16 has no normal numbers and fp16 none, are 0.
+/// 2^-126, where bf16 has no normal numbers and fp16 none at all, are 0.
 template <class Row>
 struct RowExponentials {
-  static constexpr bool subnormal = Row::width == packed_width<float>;
-  RelativeExponential const& exponential;
+  using Exponential = std::conditional_t<Row::width == packed_width<float>, DifferenceExponential, RelativeExponential>;
+  using Reference = typename Exponential::Reference;
+  Exponential const& exponential;
   float top;
-  RelativeExponential::Reference to;
+  Reference to;
 
-  KOKKOS_FORCEINLINE_FUNCTION RowExponentials(RelativeExponential const& of_scale, typename Row::RawParts const& raw)
+  KOKKOS_FORCEINLINE_FUNCTION RowExponentials(Exponential const& of_scale, typename Row::RawParts const& raw)
       : exponential(of_scale), top(-Kokkos::Experimental::infinity_v<float>) {
     top = exponential.template top_of<Row>(top, PacksInRegisters<Row>{raw});
     unroll<Row::parts - Row::packs>([&](auto single) {
@@ -61,12 +62,12 @@ struct RowExponentials {
   template <int N, class T>
   KOKKOS_FORCEINLINE_FUNCTION Pack<float, N> operator()(Pack<T, N> const& raw) const {
     Pack<float, N> x = Row::Atoms::widened(raw);
-    for (int j = 0; j < N; ++j) x[j] = exponential.template operator()<subnormal>(x[j], to);
+    for (int j = 0; j < N; ++j) x[j] = exponential(x[j], to);
     return x;
   }
   /// What they are to be multiplied by to be relative to the largest of the row.
-  KOKKOS_FORCEINLINE_FUNCTION float change(RelativeExponential::Reference const& to_row) const {
-    return exponential.template change<subnormal>(top, to, to_row);
+  KOKKOS_FORCEINLINE_FUNCTION float change(Reference const& to_row) const {
+    return exponential.change(top, to, to_row);
   }
 };
 
@@ -94,19 +95,19 @@ struct PackedSoftmax {
   }
 
   /// The row's maximum and sum from those of its warps, and what the sum is relative to.
-  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(RelativeExponential const& exponential, SoftmaxPart part,
-                                                       RelativeExponential::Reference& to) {
+  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(typename RowExponentials<Row>::Exponential const& exponential,
+                                                       SoftmaxPart part, typename RowExponentials<Row>::Reference& to) {
     if constexpr (Shape::warps == 1) {
       return part;
     } else {
       part = Row::template of_warp<PackedSoftmax>(part);
       auto const each = [&](auto const& f, auto const& x) TESSERA_INLINE_LAMBDA { return Row::join_parts(x(part), f); };
-      return exponential.template joined<SoftmaxPart>(each, to);
+      return joined_exponentials<SoftmaxPart>(exponential, each, to);
     }
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Raw const& raw) const {
-    RelativeExponential const exponential(scale);
+    typename RowExponentials<Row>::Exponential const exponential(scale);
     RowExponentials<Row> const exponentials(exponential, raw);
     Values e;
     float sum = 0;
@@ -126,7 +127,7 @@ struct PackedSoftmax {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void log_of_row(Row const& row, Raw const& raw) const {
-    RelativeExponential const exponential(scale);
+    typename RowExponentials<Row>::Exponential const exponential(scale);
     RowExponentials<Row> const exponentials(exponential, raw);
     float sum = 0;
     unroll<Row::parts>([&](auto k) { sum += sum_of(exponentials(raw[k])); });

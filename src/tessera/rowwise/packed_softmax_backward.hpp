@@ -60,12 +60,11 @@ struct PackedSoftmaxBackward {
  private:
   template <bool Log>
   KOKKOS_FORCEINLINE_FUNCTION void from_weights(Row const& row, Raw const& raw, Raw const& gradient) const {
-    RelativeExponential const exponential(1.0f);
+    typename RowExponentials<Row>::Exponential const exponential(1.0f);
     auto const weigh = [&](auto k) {
       auto e = Row::Atoms::widened(raw[k]);
       if constexpr (Log)
-        for (int j = 0; j < e.size; ++j)
-          e[j] = exponential.template operator()<RowExponentials<Row>::subnormal>(e[j], exponential.none());
+        for (int j = 0; j < e.size; ++j) e[j] = exponential(e[j], exponential.none());
       return e;
     };
     SoftmaxGradientPart all{0, 1, gradient_of<Log>(gradient, weigh)};
@@ -76,7 +75,7 @@ struct PackedSoftmaxBackward {
 
   template <bool Log>
   KOKKOS_FORCEINLINE_FUNCTION void from_scores(Row const& row, Raw const& raw, Raw const& gradient) const {
-    RelativeExponential const exponential(scale);
+    typename RowExponentials<Row>::Exponential const exponential(scale);
     RowExponentials<Row> const exponentials(exponential, raw);
     Values e;
     SoftmaxGradientPart all{exponentials.top, 0, 0};
@@ -91,8 +90,8 @@ struct PackedSoftmaxBackward {
     if constexpr (Shape::warps > 1) {
       auto const part = Row::template of_warp<PackedSoftmaxBackward>(all);
       auto const each = [&](auto const& f, auto const& x) TESSERA_INLINE_LAMBDA { return Row::join_parts(x(part), f); };
-      RelativeExponential::Reference to;
-      all = exponential.template joined<SoftmaxGradientPart>(each, to);
+      typename RowExponentials<Row>::Reference to;
+      all = joined_exponentials<SoftmaxGradientPart>(exponential, each, to);
       all.gradient = each(Add{}, [&](auto const& x) TESSERA_INLINE_LAMBDA {
         return Log ? x.gradient : x.gradient * exponential.change(x.top, to);
       });

@@ -11,9 +11,9 @@
 
 namespace tessera::detail {
 
-/// e^(s x) as 2^(factor x - offset), in one multiply-add and a power of two: 0 below 2^-126, or with `Subnormal` as it
-/// is. Offsets are integers, so that sums relative to different ones are joined without an error, and what rounding has
-/// made of `factor` only counts with the distance to the maximum.
+/// e^(s x) as 2^(factor x - offset), in one multiply-add and a power of two, 0 below 2^-126. Offsets are integers, so
+/// that sums relative to different ones are joined without an error, and what rounding has made of `factor` only counts
+/// with the distance to the maximum.
 struct RelativeExponential {
   float factor;  // log2(e) s
 
@@ -68,25 +68,13 @@ struct RelativeExponential {
     row.to = to;
     return factor;
   }
-  /// The maximum and the sum of parts, with each() as of RowExchange, and what the sum is relative to; nothing else.
-  template <class Part, class Each>
-  KOKKOS_FORCEINLINE_FUNCTION Part joined(Each const& each, Reference& to) const {
-    Part all;
-    all.top = each(Larger{}, [](auto const& x) { return x.top; });
-    to = reference(all.top);
-    all.sum = each(Add{}, [&](auto const& x) { return x.sum * change(x.top, to); });
-    return all;
-  }
-
-  template <bool Subnormal = false>
   KOKKOS_FORCEINLINE_FUNCTION float operator()(float x, Reference const& to) const {
-    return power_of_two<Subnormal>(Kokkos::fma(x, to.factor, -to.offset));
+    return power_of_two(Kokkos::fma(x, to.factor, -to.offset));
   }
   /// What a sum up to `top` and relative to `from` is to be multiplied by to be relative to `to`, of larger elements.
-  template <bool Subnormal = false>
   KOKKOS_FORCEINLINE_FUNCTION static float change(float top, Reference const& from, Reference const& to) {
     bool const counts = top != -Kokkos::Experimental::infinity_v<float> && from.factor == to.factor;
-    return power_of_two<Subnormal>(counts ? from.offset - to.offset : -Kokkos::Experimental::infinity_v<float>);
+    return power_of_two(counts ? from.offset - to.offset : -Kokkos::Experimental::infinity_v<float>);
   }
   /// If that is reference(top).
   KOKKOS_FORCEINLINE_FUNCTION float change(float top, Reference const& to) const {
@@ -96,16 +84,15 @@ struct RelativeExponential {
   KOKKOS_FORCEINLINE_FUNCTION static float log_of_sum(float sum, float top, Reference const& to) {
     float const beyond =
         top == -Kokkos::Experimental::infinity_v<float> ? 0.0f : Kokkos::fma(top, -Kokkos::fabs(to.factor), to.offset);
-    return Kokkos::log(sum) + 0.693147180559945309f * beyond;
+    float const whole = Kokkos::trunc(beyond);  // not 0 only far from 0, where that would be the larger part of both
+    return Kokkos::log(sum * power_of_two(whole)) + 0.693147180559945309f * (beyond - whole);
   }
 
  private:
   /// Below it the rounding of an offset is a small part of an exponent.
   static constexpr float largest_offset = 2147483648.0f;
 
-  template <bool Subnormal>
   KOKKOS_FORCEINLINE_FUNCTION static float power_of_two(float exponent) {
-    if constexpr (Subnormal) return Kokkos::exp2(exponent);
     KOKKOS_IF_ON_HOST((return exponent < -126 ? 0.0f : Kokkos::exp2(exponent);))
     KOKKOS_IF_ON_DEVICE((return exp2_approximate(exponent);))
   }
@@ -119,6 +106,42 @@ struct RelativeExponential {
     return {exact, top * Kokkos::fabs(exact)};
   }
 };
+
+/// The same as 2^(factor (x - top)), subnormal numbers too: two more instructions, for rows of fp32 that registers
+/// hold.
+struct DifferenceExponential : RelativeExponential {
+  struct Reference {
+    float element;
+  };
+
+  using RelativeExponential::RelativeExponential;
+
+  KOKKOS_FORCEINLINE_FUNCTION Reference none() const { return {0}; }
+  KOKKOS_FORCEINLINE_FUNCTION Reference reference(float top) const {
+    return {top == -Kokkos::Experimental::infinity_v<float> ? 0.0f : factor < 0 ? -top : top};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(float x, Reference const& to) const {
+    return Kokkos::exp2(factor * (x - to.element));
+  }
+  KOKKOS_FORCEINLINE_FUNCTION float change(float top, Reference const& from, Reference const& to) const {
+    return top == -Kokkos::Experimental::infinity_v<float> ? 0.0f : (*this)(from.element, to);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION float change(float top, Reference const& to) const {
+    return change(top, reference(top), to);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static float log_of_sum(float sum, float, Reference const&) { return Kokkos::log(sum); }
+};
+
+/// The maximum and the sum of parts, with each() as of RowExchange, and what the sum is relative to; nothing else.
+template <class Part, class Exponential, class Each>
+KOKKOS_FORCEINLINE_FUNCTION Part joined_exponentials(Exponential const& exponential, Each const& each,
+                                                     typename Exponential::Reference& to) {
+  Part all;
+  all.top = each(Larger{}, [](auto const& x) { return x.top; });
+  to = exponential.reference(all.top);
+  all.sum = each(Add{}, [&](auto const& x) { return x.sum * exponential.change(x.top, to); });
+  return all;
+}
 
 /// What has been found of a row that is read, and what its sums are relative to.
 template <class Part>
