@@ -97,8 +97,7 @@ struct PackedRowPlace {
   KOKKOS_FORCEINLINE_FUNCTION PackedRowPlace(PackedGrid const& grid, int all) : PackedRowPlace(grid, all, true) {}
   /// Of the row's first element, or of the row's value in an operand that has one a row.
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
-    std::int64_t const in_matrix = row * a.row;
-    return alone ? in_matrix : outer * a.outer + inner * a.inner + in_matrix;
+    return outer * a.outer + inner * a.inner + row * a.row;
   }
   /// How many elements of its first pack lie before the row.
   KOKKOS_FORCEINLINE_FUNCTION int shift(PackPhase const& phase, int width) const {
@@ -205,10 +204,14 @@ struct PackedRow {
     if (!ragged || (packed >= 0 && packed < count * width)) return packed / width % lanes == lane;
     return (packed < 0 ? at : at - count * width) % lanes == lane;
   }
+  /// As of the place, with a question for all of one matrix in place of four multiplications.
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
+    return place.alone ? place.row * a.row : place.offset(a);
+  }
   /// The parts of an operand; those beyond the row are `rest` throughout.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, To& to, T rest) const {
-    load(static_cast<T const*>(from.data) + place.offset(from), to, rest);
+    load(static_cast<T const*>(from.data) + offset(from), to, rest);
   }
   /// The same of a row that begins at `first`.
   template <class To>
@@ -223,7 +226,7 @@ struct PackedRow {
   /// The parts of an operand, from value(k), a pack of values.
   template <class To, class Value>
   KOKKOS_FORCEINLINE_FUNCTION void store(Operand const& to, Value const& value) const {
-    To* const first = static_cast<To*>(const_cast<void*>(to.data)) + place.offset(to);
+    To* const first = static_cast<To*>(const_cast<void*>(to.data)) + offset(to);
     unroll<parts>([&](auto k) {
       auto const x = Atoms::template narrowed<To>(value(k));
       if (has(k)) store_pack<size<decltype(k)>>(first + column(k), x);
