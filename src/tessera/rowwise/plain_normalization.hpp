@@ -8,23 +8,25 @@
 #include <limits>
 
 #include <tessera/normalization.hpp>
+#include <tessera/rowwise/packed_pairs.hpp>
 #include <tessera/rowwise/row_moments.hpp>
 
 // Questions about types and places, and their text, cost as much as a tenth of the time where all is as usual.
 namespace tessera::detail {
 
-/// LayerNorm or RMSNorm of one matrix of whole packs, all of whose operands are of T but for the statistics. With
-/// `Adds` there are a residual and its sum with the row, or null. Norms of few rows take two or three microseconds, in
-/// which every multiprocessor fetches text and parameters anew and what waits for memory one after the other is the
-/// rest: with `Ahead` weight and bias are on their way together with the row, which takes registers.
-template <class Exec, class T, class Shape, bool Ahead, bool Centered, bool Adds>
+/// LayerNorm with weight and bias, or else RMSNorm with a weight, of one matrix of whole packs, all of whose operands
+/// are of T but for the statistics. With `Adds` there are a residual and its sum with the row, or null. Norms of few
+/// rows take two or three microseconds, in which every multiprocessor fetches text and parameters anew and what waits
+/// for memory one after the other is the rest: with `Ahead` weight and bias are on their way together with the row,
+/// which takes registers. The weight of short rows is, too, where there is no bias.
+template <class Exec, class T, class Shape, bool Ahead, bool IsLayerNorm, bool Adds>
 struct PlainNorm {
   using Row = PackedRow<Exec, Shape, T>;
   using Atoms = typename Row::Atoms;
   using Raw = typename Row::RawParts;
   static constexpr int width = Row::width;
 
-  T const *in, *weight, *bias;  // bias: or null
+  T const *in, *weight, *bias;  // bias: of LayerNorm
   T* out;
   float *mean, *rstd;  // or null
   int rows, packs, in_row, out_row;
@@ -42,45 +44,35 @@ struct PlainNorm {
     if constexpr (Adds) row.load(residual + std::int64_t{at} * residual_row, added, T(0.0f));
     if constexpr (Ahead) {
       row.load(weight, slopes, T(0.0f));
-      if (bias != nullptr) row.load(bias, offsets, T(0.0f));
+      if constexpr (IsLayerNorm) row.load(bias, offsets, T(0.0f));
     }
     typename Row::ValueParts x;
     unroll<Shape::packs>([&](auto k) { x[k] = Atoms::widened(raw[k]); });
     if constexpr (Adds) add(row, at, x, added);
-    Moments const all = RowMoments<Row, Shape, PlainNorm>{inverse_length, Centered}(row, x, 0);
+    Moments const all = RowMoments<Row, Shape, PlainNorm>{inverse_length, IsLayerNorm}(row, x, 0);
     float const center = inverse_length * all.sum, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
     if (row.lane == 0 && row.inside()) {
-      if (Centered && mean != nullptr) mean[at] = center;
+      if (IsLayerNorm && mean != nullptr) mean[at] = center;
       if (rstd != nullptr) rstd[at] = factor;
     }
-    if (bias != nullptr)
-      write<true>(row, at, x, center, factor, slopes, offsets);
-    else
-      write<false>(row, at, x, center, factor, slopes, offsets);
-  }
-
- private:
-  template <bool Biased>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, int at, typename Row::ValueParts& x, float center,
-                                         float factor, Raw const& slopes, Raw const& offsets) const {
     T* const to = out + std::int64_t{at} * out_row;
     unroll<Shape::packs>([&](auto k) {
       if (!row.has(k)) return;
-      typename Row::Raw slope, offset;  // both on their way before one is waited for
-      if constexpr (Ahead)
-        slope = slopes[k], offset = offsets[k];
-      else
-        slope = load_pack<width>(weight + row.column(k));
-      if constexpr (!Ahead && Biased) offset = load_pack<width>(bias + row.column(k));
-      Pack<float, width> const w = Atoms::widened(slope);
-      for (int j = 0; j < width; ++j) x[k][j] = (x[k][j] - center) * factor * w[j];
-      if constexpr (Biased) {
-        Pack<float, width> const b = Atoms::widened(offset);
-        for (int j = 0; j < width; ++j) x[k][j] += b[j];
+      if constexpr (!Ahead) {  // both before one is waited for
+        slopes[k] = load_pack<width>(weight + row.column(k));
+        if constexpr (IsLayerNorm) offsets[k] = load_pack<width>(bias + row.column(k));
+      }
+      Pack<float, width> const slope = Atoms::widened(slopes[k]);
+      for (int j = 0; j < width; ++j) x[k][j] = (x[k][j] - center) * factor * slope[j];
+      if constexpr (IsLayerNorm) {
+        Pack<float, width> const offset = Atoms::widened(offsets[k]);
+        for (int j = 0; j < width; ++j) x[k][j] += offset[j];
       }
       store_pack<width>(to + row.column(k), Atoms::template narrowed<T>(x[k]));
     });
   }
+
+ private:
   KOKKOS_FORCEINLINE_FUNCTION void add(Row const& row, int at, typename Row::ValueParts& x, Raw const& added) const {
     unroll<Shape::packs>([&](auto k) {
       Pack<float, width> const y = Atoms::widened(added[k]);
@@ -101,9 +93,9 @@ void with_plain_shape(int packs, F const& f) {
   else if (packs <= 16)
     f(PackedShape<16, 128, 1>{});
   else if (packs <= 32)
-    f(PackedShape<16, 128, 2>{});
+    f(PairShape<16, 128, 0, 2, 48>{});
   else if (packs <= 64)
-    f(PackedShape<32, 128, 2>{});
+    f(PairShape<32, 128, 0, 2, 48>{});
   else
     with_longer_packed_shape(packs, f);
 }
@@ -125,7 +117,7 @@ struct NormOperands {
 
 /// Whether all of them are as PlainNorm wants them.
 template <class T>
-bool is_plain_norm(PackedGrid const& rows, NormOperands const& a) {
+bool is_plain_norm(PackedGrid const& rows, bool is_layer_norm, NormOperands const& a) {
   auto const is_own = [](Operand const& x) { return x.type == scalar_of<T>; };
   auto const counts = [](Operand const& x) {
     return !x.present() || (x.row >= 0 && x.row <= std::numeric_limits<int>::max());
@@ -134,23 +126,26 @@ bool is_plain_norm(PackedGrid const& rows, NormOperands const& a) {
   auto const is_statistic = [](Operand const& x) { return !x.present() || x.row == 1; };
   return rows.flat && rows.last_packs == rows.packs && rows.packs <= longest_packed_row &&
          rows.rows <= std::numeric_limits<int>::max() - 128 && is_own(a.out) && a.weight.present() &&
-         is_parameter(a.weight) && (!a.bias.present() || is_parameter(a.bias)) && counts(a.in) && counts(a.out) &&
-         counts(a.residual) && counts(a.sum) && is_statistic(a.mean) && is_statistic(a.rstd);
+         is_parameter(a.weight) && a.bias.present() == is_layer_norm && (!a.bias.present() || is_parameter(a.bias)) &&
+         counts(a.in) && counts(a.out) && counts(a.residual) && counts(a.sum) && is_statistic(a.mean) &&
+         is_statistic(a.rstd);
 }
 
 /// Starts it where it can. Whether it has.
 template <class T, class Exec>
 bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid const& rows, NormOperands const& a) {
-  if (!is_plain_norm<T>(rows, a)) return false;
+  if (!is_plain_norm<T>(rows, problem.centered, a)) return false;
   bool started = false;
-  auto const start = [&](auto ahead, auto shape, auto centered, auto adds) {
+  auto const start = [&](auto few, auto shape, auto is_layer_norm, auto adds) {
     using Shape = decltype(shape);
-    constexpr bool is_ahead = decltype(ahead)::value;
-    using Kernel = PlainNorm<KernelSpace<Exec>, T, Shape, is_ahead, decltype(centered)::value, decltype(adds)::value>;
+    constexpr bool is_few = decltype(few)::value,
+                   is_ahead = is_few || (Shape::packs <= 2 && !decltype(is_layer_norm)::value);
+    using Kernel =
+        PlainNorm<KernelSpace<Exec>, T, Shape, is_ahead, decltype(is_layer_norm)::value, decltype(adds)::value>;
     auto const data = [](Operand const& x) { return static_cast<T*>(const_cast<void*>(x.data)); };
     auto const value = [](Operand const& x) { return static_cast<float*>(const_cast<void*>(x.data)); };
     auto const step = [](Operand const& x) { return static_cast<int>(x.row); };
-    launch<Shape::threads, is_ahead ? 512 / Shape::threads : teams_of_registers<Shape>>(
+    launch<Shape::threads, is_few ? 512 / Shape::threads : teams_of_registers<Shape>>(
         problem.label, exec, (rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0,
         Kernel{data(a.in), data(a.weight), data(a.bias), data(a.out), value(a.mean), value(a.rstd),
                static_cast<int>(rows.rows), rows.packs, step(a.in), step(a.out), static_cast<float>(problem.epsilon),
@@ -158,11 +153,11 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
                step(a.residual), step(a.sum)});
     started = true;
   };
-  auto const start_kind = [&](auto ahead, auto shape) {
-    auto const with_centered = [&](auto adds) {
-      problem.centered ? start(ahead, shape, std::true_type{}, adds) : start(ahead, shape, std::false_type{}, adds);
+  auto const start_kind = [&](auto few, auto shape) {
+    auto const with_norm = [&](auto adds) {
+      problem.centered ? start(few, shape, std::true_type{}, adds) : start(few, shape, std::false_type{}, adds);
     };
-    a.residual.present() ? with_centered(std::true_type{}) : with_centered(std::false_type{});
+    a.residual.present() ? with_norm(std::true_type{}) : with_norm(std::false_type{});
   };
   if (rows.packs > 64 && rows.packs <= 512)
     with_few_rows_shape(rows.packs, [&](auto shape) {  // so few that each multiprocessor has 512 threads at most
