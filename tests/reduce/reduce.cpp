@@ -292,6 +292,30 @@ TEST_CASE_TEMPLATE_DEFINE("reduce of short rows: every length, with and without 
 }
 TEST_CASE_TEMPLATE_APPLY(reduce_short_rows, Spaces);
 
+namespace {
+
+template <class Exec, class T>
+void check_whole_packs(int rows, int n) {
+  ViewOf<Exec, T**> const in("in", rows, n);
+  check_reduce<Exec>(ViewOf<Exec, T*>("out", rows), in, 1, every, false, -2, 1);
+  check_reduce<Exec>(ViewOf<Exec, float*>("out", rows), in, 1, every, false, -1, 2);
+  ViewOf<Exec, float**> const wide("wide", rows, 3);
+  check_reduce<Exec>(Kokkos::subview(wide, Kokkos::ALL, 1), in, 1, every);
+}
+
+}  // namespace
+
+// On a GPU 4 to 32 lanes share such a row, with two to eight packs each.
+TEST_CASE_TEMPLATE_DEFINE("reduce of rows of whole packs", Exec, reduce_whole_packs) {
+  for (int n : {8, 56, 64, 72, 128, 136, 256, 512, 520, 1000, 1024, 1032, 2048, 2056})
+    for (int rows : {1, 5, 67, 261}) {
+      check_whole_packs<Exec, float>(rows, n);
+      check_whole_packs<Exec, fp16_t>(rows, n);
+      check_whole_packs<Exec, bf16_t>(rows, n);
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(reduce_whole_packs, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("reduce of short rows in two loops, and into gaps", Exec, reduce_rows_of_rows) {
   ViewOf<Exec, float***> const x("x", 9, 50, 24);
   auto const part = Kokkos::subview(x, Kokkos::ALL, std::pair<int, int>(3, 47), Kokkos::ALL);

@@ -117,6 +117,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
     if (!this->d_logits.present()) return;
     LossSlope slope(target, part, this->smoothing, this->each);
     float const of_label = slope.of_label(exponential(logit, to));
+    // exponentials.to is found a second time: kept, it would be two registers too many.
     if constexpr (Shape::warps > 1) slope.factor *= exponential.change(exponentials.top, to);
     row.template store<T>(this->d_logits, [&](auto k) {
       slope(e[k]);
