@@ -204,6 +204,8 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
         start(PairShape<8, 128, 0, 2, 56>{});
       else if (rows.packs <= 32)
         start(PackedShape<8, 128, 4>{});
+      else if (rows.packs <= 64)
+        start(PackedShape<16, 256, 4>{});
       else
         with_longer_packed_shape(rows.packs, start);
     });

@@ -99,11 +99,7 @@ struct PackedCrossEntropy : CrossEntropyRows<T> {
     typename Row::ValueParts e;
     LossPart part{exponentials.top, 0, 0};
     if (this->smoothing != 0) part.total = Row::join(total_of(row, raw), Add{});
-    unroll<Row::parts>([&](auto k) {
-      e[k] = exponentials(raw[k]);
-      part.sum += sum_of(e[k]);
-    });
-    part.sum = Row::join(part.sum, Add{});
+    part.sum = exponentials(raw, e);
     auto to = exponentials.to;
     if constexpr (Shape::warps > 1) {
       LossPart const of_warp = Row::template of_warp<PackedCrossEntropy>(part);

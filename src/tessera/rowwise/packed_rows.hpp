@@ -308,15 +308,11 @@ void with_row_kind(PackedGrid const& rows, F const& f) {
     f(std::false_type{});
 }
 
-/// f(Shape{}) with the shape for rows of so many packs: four packs a thread, which is what 64 registers hold of 16-bit
-/// elements, pay for its share of reductions and addresses.
+/// f(Shape{}) with the shape for rows of 65 packs and more: four packs a thread, which is what 64 registers hold of
+/// 16-bit elements, pay for its share of reductions and addresses.
 template <class F>
 void with_longer_packed_shape(std::int64_t packs, F const& f) {
-  if (packs <= 32)
-    f(PackedShape<8, 256, 4>{});
-  else if (packs <= 64)
-    f(PackedShape<16, 256, 4>{});
-  else if (packs <= 128)
+  if (packs <= 128)
     f(PackedShape<32, 256, 4>{});
   else if (packs <= 256)
     f(PackedShape<64, 64, 4>{});

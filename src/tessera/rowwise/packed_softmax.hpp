@@ -65,6 +65,15 @@ struct RowExponentials {
     for (int j = 0; j < N; ++j) x[j] = exponential(x[j], to);
     return x;
   }
+  /// Those of a row, and their sum over the lanes of a warp.
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(typename Row::RawParts const& raw, typename Row::ValueParts& e) const {
+    float sum = 0;
+    unroll<Row::parts>([&](auto k) {
+      e[k] = (*this)(raw[k]);
+      sum += sum_of(e[k]);
+    });
+    return Row::join(sum, Add{});
+  }
   /// What they are to be multiplied by to be relative to the largest of the row.
   KOKKOS_FORCEINLINE_FUNCTION float change(Reference const& to_row) const {
     return exponential.change(top, to, to_row);
@@ -110,13 +119,8 @@ struct PackedSoftmax {
     typename RowExponentials<Row>::Exponential const exponential(scale);
     RowExponentials<Row> const exponentials(exponential, raw);
     Values e;
-    float sum = 0;
-    unroll<Row::parts>([&](auto k) {
-      e[k] = exponentials(raw[k]);
-      sum += sum_of(e[k]);
-    });
     auto to = exponentials.to;
-    SoftmaxPart const of_warp{exponentials.top, Row::join(sum, Add{})}, all = whole(exponential, of_warp, to);
+    SoftmaxPart const of_warp{exponentials.top, exponentials(raw, e)}, all = whole(exponential, of_warp, to);
     float factor = all.sum == 0 ? 0.0f : 1.0f / all.sum;
     if constexpr (Shape::warps > 1) factor *= exponentials.change(to);
     write(row, [&](auto k) {

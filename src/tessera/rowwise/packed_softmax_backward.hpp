@@ -78,12 +78,7 @@ struct PackedSoftmaxBackward {
     typename RowExponentials<Row>::Exponential const exponential(scale);
     RowExponentials<Row> const exponentials(exponential, raw);
     Values e;
-    SoftmaxGradientPart all{exponentials.top, 0, 0};
-    unroll<Row::parts>([&](auto k) {
-      e[k] = exponentials(raw[k]);
-      all.sum += sum_of(e[k]);
-    });
-    all.sum = Row::join(all.sum, Add{});
+    SoftmaxGradientPart all{exponentials.top, exponentials(raw, e), 0};
     auto const kept = [&](auto k) { return e[k]; };
     all.gradient = gradient_of<Log>(gradient, kept);
     float relative = 1;
