@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/element/convert.hpp>
 #include <tessera/element/dimensions.hpp>
@@ -88,7 +89,8 @@ struct ReduceOutput {
         for (int i = 0; i < here; ++i) closed[i] = Kokkos::sqrt(value[i]);
       if (closing == Closing::negate)
         for (int i = 0; i < here; ++i) closed[i] = -value[i];
-      store_strip(at, stride, closed, here);
+      with_type([&](auto tag)
+                    TESSERA_INLINE_LAMBDA { put_many<typename decltype(tag)::type>(at, stride, closed, here); });
     }
   }
 
@@ -97,46 +99,30 @@ struct ReduceOutput {
     if (closing == Closing::divide) value = value / static_cast<A>(count);
     if (closing == Closing::root) value = Kokkos::sqrt(value);
     if (closing == Closing::negate) value = -value;
-    switch (type) {
-      case Scalar::fp64:
-        return put<double>(at, value);
-      case Scalar::fp32:
-        return put<float>(at, value);
-      case Scalar::fp16:
-        return put<fp16_t>(at, value);
-      case Scalar::bf16:
-        return put<bf16_t>(at, value);
-      case Scalar::e4m3:
-        return put<e4m3_t>(at, value);
-      case Scalar::e5m2:
-        return put<e5m2_t>(at, value);
-      case Scalar::int8:
-        return put<std::int8_t>(at, value);
-      case Scalar::int32:
-        return put<std::int32_t>(at, value);
-    }
+    with_type([&](auto tag) TESSERA_INLINE_LAMBDA { put<typename decltype(tag)::type>(at, value); });
   }
 
  private:
-  template <class A>
-  KOKKOS_FUNCTION void store_strip(std::int64_t at, std::int64_t stride, A const* value, int n) const {
+  /// f(tag of the type of results)
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void with_type(F const& f) const {
     switch (type) {
       case Scalar::fp64:
-        return put_many<double>(at, stride, value, n);
+        return f(std::type_identity<double>{});
       case Scalar::fp32:
-        return put_many<float>(at, stride, value, n);
+        return f(std::type_identity<float>{});
       case Scalar::fp16:
-        return put_many<fp16_t>(at, stride, value, n);
+        return f(std::type_identity<fp16_t>{});
       case Scalar::bf16:
-        return put_many<bf16_t>(at, stride, value, n);
+        return f(std::type_identity<bf16_t>{});
       case Scalar::e4m3:
-        return put_many<e4m3_t>(at, stride, value, n);
+        return f(std::type_identity<e4m3_t>{});
       case Scalar::e5m2:
-        return put_many<e5m2_t>(at, stride, value, n);
+        return f(std::type_identity<e5m2_t>{});
       case Scalar::int8:
-        return put_many<std::int8_t>(at, stride, value, n);
+        return f(std::type_identity<std::int8_t>{});
       case Scalar::int32:
-        return put_many<std::int32_t>(at, stride, value, n);
+        return f(std::type_identity<std::int32_t>{});
     }
   }
   template <class T, class A>
