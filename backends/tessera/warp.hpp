@@ -18,14 +18,8 @@ namespace tessera::detail {
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag
 ///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on
-///     begin_sharing_among_teams<Tag>(n)  before the first of the following calls, by all of n neighbouring teams that
-///                                 run at the same time (launch_together)
-///     send_among_teams_in_turn<Tag>(x, n, i), sent_among_teams_in_turn<Tag, X>(n, i)  every team gives an x of at most
-///                                 16 bytes and what all its threads have, and later lane j of every warp gets that of
-///                                 team j % n; `i` counts the calls; n is a power of two, 16 at most; a team's threads
-///                                 meet between the second of one and the first of the next
 ///     begin_posting<Tag>(n), wait_for_posters<Tag>(n)  one after the other before the first of the following calls, by
-///                                 all of n neighbouring teams that run at the same time
+///                                 all of n neighbouring teams that run at the same time (launch_together)
 ///     post_part<Tag>(box, x, n, w, i)  the first w warps of each of these teams post an x, for all of them; every
 ///                                 team's scratch has a `box` for 2 n w parts of posted_part_bytes, at the same place;
 ///                                 `i` counts the calls

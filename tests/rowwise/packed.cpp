@@ -120,9 +120,10 @@ void check_results(std::size_t rows, std::size_t n, Warps const& machine = {}) {
 }
 
 template <class T, class W = float>
-void check_norm(std::size_t rows, std::size_t n) {
+void check_norm(std::size_t rows, std::size_t n, bool adds = true) {
   CAPTURE(rows);
   CAPTURE(n);
+  CAPTURE(adds);
   HostView<T**> const in("in", rows, n), d_out("d_out", rows, n), d_sum("d_sum", rows, n), d_in("d_in", rows, n),
       expected("expected", rows, n);
   HostView<float*> const mean("mean", rows), rstd("rstd", rows), dw("dw", n), db("db", n),
@@ -136,16 +137,18 @@ void check_norm(std::size_t rows, std::size_t n) {
   fill(weight, uniform<W>(n, 6));
   for (bool centered : {false, true}) {
     Kokkos::View<std::byte*, Kokkos::HostSpace> const workspace("workspace", 64 << 20);
-    using Options = NormBackwardOptions<HostView<T**>>;
-    Options const options{.d_sum = d_sum, .workspace = workspace};
-    if (centered)
-      layer_norm_backward(Host{}, expected, expected_dw, expected_db, d_out, in, mean, rstd, weight, options);
-    else
-      rms_norm_backward(Host{}, expected, expected_dw, d_out, in, rstd, weight, options);
-    auto problem =
-        centered
-            ? detail::norm_backward_problem<Host>("", true, d_in, dw, db, d_out, in, mean, rstd, weight, options)
-            : detail::norm_backward_problem<Host>("", false, d_in, dw, none, d_out, in, none, rstd, weight, options);
+    auto const problem_of = [&](auto const& options) {
+      if (centered)
+        layer_norm_backward(Host{}, expected, expected_dw, expected_db, d_out, in, mean, rstd, weight, options);
+      else
+        rms_norm_backward(Host{}, expected, expected_dw, d_out, in, rstd, weight, options);
+      return centered
+                 ? detail::norm_backward_problem<Host>("", true, d_in, dw, db, d_out, in, mean, rstd, weight, options)
+                 : detail::norm_backward_problem<Host>("", false, d_in, dw, none, d_out, in, none, rstd, weight,
+                                                       options);
+    };
+    auto problem = adds ? problem_of(NormBackwardOptions<HostView<T**>>{.d_sum = d_sum, .workspace = workspace})
+                        : problem_of(NormBackwardOptions<>{.workspace = workspace});
     problem.workspace = workspace.data();
     poison(d_in);
     poison(dw);
@@ -293,6 +296,9 @@ TEST_CASE("packed rows on warps: results of long rows") {
 TEST_CASE("packed rows on warps: gradients of norms") {
   check_norm<bf16_t>(7, 8200);  // shared by two teams, by four
   check_norm<float>(5, 32764);
+  check_norm<bf16_t>(45, 8200, false);  // more rows than are relayed at a time
+  check_norm<float>(23, 16384, false);
+  check_norm<fp16_t>(1, 24000, false);
   for (std::size_t n : {8u, 64u, 72u, 512u, 520u, 1032u, 2056u, 4096u, 8192u}) {
     check_norm<bf16_t>(13, n);
     check_norm<bf16_t>(2, n);

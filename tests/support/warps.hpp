@@ -18,6 +18,7 @@
 #include <tessera/launch.hpp>
 #include <tessera/pack_conversion.hpp>
 #include <tessera/portable/pack.hpp>
+#include <tessera/relay.hpp>
 #include <tessera/warp.hpp>
 
 // A machine with warps on a CPU: every thread of a team is a context of its own, which runs until it has to wait for
@@ -79,6 +80,13 @@ class WarpScheduler {
   void meet_warp() { meet(warps_[current() / 32], 32); }
   void meet_team() { meet(teams_[static_cast<std::size_t>(team())], threads_); }
   void meet_together() { meet(together_, static_cast<int>(contexts_.size())); }
+  /// Others may be waiting for what this thread has just done, with wait_until().
+  void has_done() { moved_ = true; }
+  template <class Ready>
+  void wait_until(Ready const& ready) {
+    while (!ready()) swapcontext(&contexts_[current()], &main_);
+    moved_ = true;
+  }
 
   /// What is copied is not there before it has been waited for, and what was there before is gone.
   template <class Bits>
@@ -247,24 +255,6 @@ struct WarpAtoms<test::Warps> {
     s.meet_team();
     return all[team][turn][me % 32 % Warps];
   }
-  template <class>
-  static void begin_sharing_among_teams(int) {}
-  template <class Tag, class T>
-  static T& mailbox(int i, int team) {
-    static T all[2][16];  // (turns, teams)
-    return all[i & 1][team];
-  }
-  template <class Tag, class T>
-  static void send_among_teams_in_turn(T const& x, int, int i) {
-    auto& s = test::WarpScheduler::instance();
-    if (s.thread() == 0) mailbox<Tag, T>(i, s.team()) = x;
-  }
-  template <class Tag, class T>
-  static T sent_among_teams_in_turn(int teams, int i) {
-    auto& s = test::WarpScheduler::instance();
-    s.meet_together();
-    return mailbox<Tag, T>(i, s.thread() % 32 % teams);
-  }
   static constexpr std::size_t posted_part_bytes = 16;
   template <class>
   static void begin_posting(int) {}
@@ -356,6 +346,87 @@ struct WarpAtoms<test::Warps> {
   static Pack<std::uint32_t, N / 4> narrowed_words(Pack<float, N> const& x) {
     return __builtin_bit_cast(Pack<std::uint32_t, N / 4>, narrowed<T>(x));
   }
+};
+
+/// Whoever gives a row too early, so that what others have not read yet is written over, is found out.
+template <int Warps>
+class Relay<test::Warps, Warps> {
+ public:
+  static constexpr int turns = 8, most_teams = 16;
+
+ private:
+  using Words = std::array<std::uint32_t, 4>;
+  struct Counted {
+    Words words;
+    int row;
+    bool read;
+  };
+  struct Box {
+    Counted parts[turns][Warps], from[turns][most_teams], all[turns];
+  };
+
+ public:
+  static constexpr std::size_t bytes = sizeof(Box);
+
+  Relay(void* scratch, int of_teams) : place(static_cast<std::byte*>(scratch) - scratch_of(team())), teams(of_teams) {}
+  void begin() const {
+    if (WarpAtoms<test::Warps>::thread() == 0) std::memset(static_cast<void*>(&box(team())), 0, sizeof(Box));
+  }
+  void wait() const { test::WarpScheduler::instance().meet_together(); }
+
+  template <class X>
+  void give(X const& x, int i) const {
+    if (lane() == 0) put(box(team()).parts[i % turns][WarpAtoms<test::Warps>::thread() / 32], x, i);
+  }
+  template <class X>
+  X given(int i) const {
+    return lane() < Warps ? get<X>(box(team()).parts[i % turns][lane()], i) : X{};
+  }
+  template <class X>
+  X exchange(X const& x, int i) const {
+    if (lane() < teams) put(box(lane()).from[i % turns][team()], x, i);
+    return lane() < teams ? get<X>(box(team()).from[i % turns][lane()], i) : X{};
+  }
+  template <class X>
+  void tell(X const& x, int i) const {
+    Counted& all = box(team()).all[i % turns];
+    all.read = true;  // by some of those who give, who are not waited for
+    if (lane() == 0) put(all, x, i);
+  }
+  template <class X>
+  X told(int i) const {
+    return get<X>(box(team()).all[i % turns], i);
+  }
+
+ private:
+  static int team() { return test::WarpScheduler::instance().team(); }
+  static int lane() { return WarpAtoms<test::Warps>::thread() % 32; }
+  static std::byte* scratch_of(int of_team) {
+    return test::WarpScheduler::instance().scratch[static_cast<std::size_t>(of_team)].data();
+  }
+  Box& box(int of_team) const { return *reinterpret_cast<Box*>(scratch_of(of_team) + place); }
+
+  template <class X>
+  static void put(Counted& to, X const& x, int i) {
+    if (to.row > 0 && !to.read) throw std::logic_error("a part is written over that has not been read");
+    static_assert(sizeof(X) <= sizeof(Words));
+    std::memcpy(to.words.data(), &x, sizeof(X));
+    to.row = i + 1;
+    to.read = false;
+    test::WarpScheduler::instance().has_done();
+  }
+  template <class X>
+  static X get(Counted& from, int i) {
+    test::WarpScheduler::instance().wait_until([&] { return from.row > i; });
+    if (from.row != i + 1) throw std::logic_error("a part has been written over before it was read");
+    X x;
+    std::memcpy(static_cast<void*>(&x), from.words.data(), sizeof(X));
+    from.read = true;
+    return x;
+  }
+
+  std::ptrdiff_t place;
+  int teams;
 };
 
 }  // namespace tessera::detail

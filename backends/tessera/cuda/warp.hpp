@@ -64,57 +64,6 @@ struct WarpAtoms<Kokkos::Cuda> {
     return all[turn][threadIdx.x % Warps];
   }
 
-  /// What the teams of a cluster send each other: barriers that count the bytes that have come.
-  struct Mailbox {
-    uint4 from[2][16];  // (turns, teams)
-    std::uint64_t there[2];
-  };
-  template <class Tag>
-  __device__ __forceinline__ static Mailbox& mailbox() {
-    __shared__ Mailbox box;
-    return box;
-  }
-  template <class Tag>
-  __device__ __forceinline__ static void begin_sharing_among_teams(int teams) {
-#if __CUDA_ARCH__ >= 900
-    if (teams == 1) return;
-    if (thread() == 0) {
-      for (std::uint64_t& barrier : mailbox<Tag>().there) ptx::barrier_init(&barrier, 1);
-      ptx::barrier_init_fence();
-    }
-    ptx::cluster_meet();
-#endif
-  }
-  /// A team sends what it has for call i + 2 when it has all of call i + 1, to which each team has given its part when
-  /// its threads had read those of call i.
-  template <class Tag, class T>
-  __device__ __forceinline__ static void send_among_teams_in_turn(T const& x, int teams, int i) {
-#if __CUDA_ARCH__ >= 900
-    static_assert(sizeof(T) <= 16 && sizeof(T) % 4 == 0);
-    Mailbox& box = mailbox<Tag>();
-    int const turn = i & 1;
-    if (thread() == 0) ptx::barrier_arrive_expect(&box.there[turn], 16 * teams);
-    if (thread() < teams) {
-      uint4 words{};
-      memcpy(&words, &x, sizeof(T));
-      ptx::cluster_store(ptx::cluster_address(ptx::shared_address(&box.from[turn][ptx::cluster_rank()]), thread()),
-                         ptx::cluster_address(ptx::shared_address(&box.there[turn]), thread()), words);
-    }
-#endif
-  }
-  template <class Tag, class T>
-  __device__ __forceinline__ static T sent_among_teams_in_turn(int teams, int i) {
-    T all{};
-#if __CUDA_ARCH__ >= 900  // others launch such kernels with one team
-    Mailbox& box = mailbox<Tag>();
-    int const turn = i & 1;
-    ptx::barrier_wait(&box.there[turn], i >> 1 & 1);
-    uint4 const words = box.from[turn][threadIdx.x % static_cast<unsigned>(teams)];
-    memcpy(&all, &words, sizeof(T));
-#endif
-    return all;
-  }
-
   /// Barriers that count the bytes of parts that have come, or of one team the warps that have posted theirs.
   template <class Tag>
   __device__ __forceinline__ static std::uint64_t* part_barriers() {

@@ -6,13 +6,10 @@
 #include <tessera/rowwise/long_rows.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/plain_normalization.hpp>
+#include <tessera/rowwise/relayed_normalization.hpp>
+#include <tessera/rowwise/sample_moments.hpp>
 
 namespace tessera::detail {
-
-/// How many elements, their mean, and their squares about it (about 0 if the norm is not centered).
-struct SampleMoments {
-  float count = 0, mean = 0, squares = 0;
-};
 
 /// The norms of long rows; with two operands the second is the residual.
 template <class Rows>
@@ -47,13 +44,7 @@ struct LongNorm {
         [&](State& row, auto const& packs) TESSERA_INLINE_LAMBDA { add(row.part, rows, packs); },
         [&](auto const& each, int elements) {
           if (!centered) return SampleMoments{0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
-          auto const count = static_cast<float>(elements);
-          float const center =
-              each(Add{}, [](auto const& x) { return x.count * x.mean; }) * (elements > 0 ? 1 / count : 0.0f);
-          return SampleMoments{count, center, each(Add{}, [&](auto const& x) {
-                                 float const difference = x.mean - center;
-                                 return x.squares + x.count * difference * difference;
-                               })};
+          return joined_moments(each, static_cast<float>(elements));
         },
         [&](SampleMoments const& all, auto const& run)
             TESSERA_INLINE_LAMBDA { write_row(rows, parameters, all, run); });
@@ -164,41 +155,14 @@ struct LongNorm {
       unroll<Rows::batch>(
           [&](auto k) { rows.store(rows.data_of_read(sum), packs, k, Atoms::template narrowed<T>(values(packs, k))); });
     if (centered)
-      include(all, packs);
+      include_packs<Rows::batch, width>(
+          all, packs.count() * width, [&](auto k) TESSERA_INLINE_LAMBDA { return values(packs, k); },
+          [&](auto k) TESSERA_INLINE_LAMBDA { return packs.has(k); });
     else
       unroll<Rows::batch>([&](auto k) {
         Values const x = values(packs, k);
         for (int j = 0; j < width; ++j) all.squares += x[j] * x[j];
       });
-  }
-
-  template <class Packs>
-  KOKKOS_FORCEINLINE_FUNCTION void include(SampleMoments& all, Packs const& packs) const {
-    auto const count = static_cast<float>(packs.count() * width);
-    // About the mean of the first pack, which is near enough: they are at most so many times as far from it as from
-    // their own mean as there are more packs.
-    float const near = sum_of(values(packs, Constant<0>{})) * (1.0f / width);
-    float sum = 0, squares = 0;
-    unroll<Rows::batch>([&](auto k) {
-      Values const x = values(packs, k);
-      float own = 0, own_squares = 0;
-      for (int j = 0; j < width; ++j) {
-        float const difference = x[j] - near;
-        own += difference;
-        own_squares += difference * difference;
-      }
-      sum += packs.has(k) ? own : 0.0f;
-      squares += packs.has(k) ? own_squares : 0.0f;
-    });
-    if (count == 0) return;
-    float const off = sum * (1 / count), center = near + off;
-    squares -= sum * off;
-    if (all.count == 0) {
-      all = {count, center, squares};
-      return;
-    }
-    float const both = all.count + count, difference = center - all.mean, part = count / both;
-    all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
   }
 };
 
@@ -240,9 +204,11 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                     residual = packed(problem.residual), sum = packed(problem.sum);
       auto const epsilon = static_cast<float>(problem.epsilon),
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
+      NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
       if (!fits_a_team(rows)) {
-        auto const start = [&](auto operands) {
-          return launch_long<Space, T, decltype(operands)::value, false>(
+        if ((started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
+        auto const start = [&](auto read) {
+          return launch_long<Space, T, decltype(read)::value, false>(
               problem.label, exec, rows, use_of_long_norm(problem), [&](auto kind) {
                 return LongNorm<typename decltype(kind)::type>{
                     rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
@@ -250,8 +216,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         };
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;
-      } else if (rows.ragged ||
-                 !start_plain_norm<T>(exec, problem, rows, {out, in, weight, bias, mean, rstd, residual, sum})) {
+      } else if (rows.ragged || !start_plain_norm<T>(exec, problem, rows, operands)) {
         with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,

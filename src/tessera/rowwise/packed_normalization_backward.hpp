@@ -9,6 +9,8 @@
 #include <tessera/rowwise/few_rows_normalization_backward.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/rowwise/relayed_normalization_backward.hpp>
+#include <tessera/rowwise/staged_norm_gradient.hpp>
 #include <tessera/rowwise/staying_shapes.hpp>
 #include <tessera/unroll.hpp>
 
@@ -18,8 +20,7 @@
 // meanwhile, where each thread has a place for its own packs of as many rows as fit.
 namespace tessera::detail {
 
-inline constexpr int most_stages = 4;         // what is on its way suffices then,
-inline constexpr int most_shared_stages = 6;  // where a row's sums are found in advance
+inline constexpr int most_stages = 4;  // what is on its way suffices then
 
 /// An operand of which a thread has every so many rows.
 struct SteppedOperand : Operand {
@@ -32,29 +33,27 @@ struct SteppedOperand : Operand {
 template <class Exec, class T, class Shape>
 struct PackedNormBackward {
   using Row = PackedRow<Exec, Shape, T>;
+  using Staged = StagedNormGradient<Exec, T, Shape::threads, Shape::packs>;
+  using Sums = typename Staged::Sums;
   using Atoms = typename Row::Atoms;
   using Raw = typename Row::Raw;
   using Values = typename Row::Values;
   static constexpr int packs = Shape::packs, width = Row::width;
-  static constexpr bool starts_early = true, shared = Shape::shared, ragged = Row::ragged;
+  static constexpr bool starts_early = true, ragged = Row::ragged;
 
   PackedGrid grid;
   SteppedOperand d_in = {}, d_out = {}, in = {}, d_sum = {};
   Operand mean = {}, rstd = {}, weight = {};
-  float *d_weights = nullptr, *d_biases = nullptr;  // (groups, columns), either may be absent
+  float *d_weights = nullptr, *d_biases = nullptr;  // (teams, columns), either may be absent
   float inverse_length = 0;
   bool centered = false;
-  int steps = 0, groups = 1;  // steps: rows, or as many together as a team has room for; groups of teams that share one
-  int stages = 1;             // steps that a team has in scratch
-  int together = 1;           // teams of a group
+  int steps = 0, teams = 1;  // steps: rows, or as many together as a team has room for
+  int stages = 1;            // steps that a team has in scratch
 
-  struct Sums {
-    float gradient, product;
-  };
-  /// This thread's columns, the same in all its rows. `before`: packs of the row before the team's part. Of ragged
-  /// rows: how many packs they have, and single elements before these.
+  /// This thread's columns, the same in all its rows. Of ragged rows: how many packs they have, and single elements
+  /// before these.
   struct Columns {
-    int before, packs = 0, head = 0;
+    int packs = 0, head = 0;
   };
   /// What is copied next, of this thread's row and columns.
   struct Source {
@@ -67,28 +66,24 @@ struct PackedNormBackward {
     T* d_in;
   };
   /// Of a row, and this thread's single element of it.
-  struct Statistics {
-    float center = 0, factor = 0;
+  struct Statistics : Staged::Statistics {
     T in = T(0.0f), d_out = T(0.0f);
   };
-  struct Slopes {
-    Values pack[packs];
+  struct Slopes : Staged::Slopes {
     float single = 1;
   };
   /// The gradients of this thread's columns.
-  struct Gradients {
-    Values weights[packs] = {}, biases[packs] = {};
+  struct Gradients : Staged::Gradients {
     float weight = 0, bias = 0;  // of the single one
   };
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    if constexpr (shared) Atoms::template begin_sharing_among_teams<PackedNormBackward>(together);
     wait_for_kernels_before<Exec>();
     auto* const room =
         static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(sizeof(Raw) * stages * stage_packs(), 16));
     Raw* const mine = room + Atoms::thread();
-    int const first = shared ? team.league_rank() / together : team.league_rank();
-    Columns const columns = columns_from(first, shared ? team.league_rank() % together * (Shape::lanes * packs) : 0);
+    int const first = team.league_rank();
+    Columns const columns = columns_from(first);
     Source source{first, nullptr, nullptr, nullptr};
     find(source, columns);
     for (int i = 0; i < stages; ++i) {
@@ -100,9 +95,7 @@ struct PackedNormBackward {
     Result result{first, nullptr};
     find(result, columns);
     Gradients sums;
-    if constexpr (shared)
-      if (stages > 2) rows_in_advance(columns, mine, slopes, source, result, sums);
-    if (!shared || stages <= 2) row_by_row(columns, mine, slopes, source, result, sums);
+    row_by_row(columns, mine, slopes, source, result, sums);
     if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
     if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
   }
@@ -124,57 +117,25 @@ struct PackedNormBackward {
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
   }
-  /// The same where teams share a row: what they send each other is on its way while the next row's sums are found.
-  KOKKOS_FORCEINLINE_FUNCTION void rows_in_advance(Columns const& columns, Raw* mine, Slopes const& slopes,
-                                                   Source& source, Result& result, Gradients& gradients) const {
-    Statistics now = statistics(result.step, columns), next = statistics(result.step + groups, columns);
-    Atoms::wait_for_copies(stages - 1);
-    Values kept[packs];
-    send(sums_of<false>(mine, now, slopes, kept), 0);
-    int stage = 0;
-    TESSERA_ROLLED
-    for (int turn = 0; result.step < steps; ++turn) {
-      T* const to = result.d_in;
-      move(result, columns);
-      Statistics const after_next = statistics(result.step + groups, columns);
-      int const ahead = stage + 1 < stages ? stage + 1 : 0;
-      bool const is_next = result.step < steps;
-      Sums part{0, 0};
-      if (is_next) {
-        Atoms::wait_for_copies(stages - 2);
-        part = sums_of<false>(mine + ahead * stage_packs(), next, slopes, kept);
-      }
-      Sums const all = sent(turn);
-      if (is_next) send(part, turn + 1);
-      write_row<false>(columns, mine + stage * stage_packs(), now, slopes, gradients, all, kept, to);
-      copy(source, columns, mine + stage * stage_packs());
-      stage = ahead;
-      now = next;
-      next = after_next;
-    }
-  }
-  KOKKOS_FORCEINLINE_FUNCTION int stage_packs() const { return (d_sum.present() ? 3 : 2) * packs * Shape::threads; }
-  /// Pack k of an operand in a stage.
+  KOKKOS_FORCEINLINE_FUNCTION int stage_packs() const { return Staged::stage_packs(d_sum.present()); }
   KOKKOS_FORCEINLINE_FUNCTION static Raw& place(Raw* stage, int operand, int k) {
-    return stage[(operand * packs + k) * Shape::threads];
+    return Staged::place(stage, operand, k);
   }
   KOKKOS_FORCEINLINE_FUNCTION static int lane() { return Atoms::thread() % Shape::lanes; }
   /// Of the first pack, and of the single element.
-  KOKKOS_FORCEINLINE_FUNCTION static int column(Columns const& mine) {
-    return mine.head + (mine.before + lane()) * width;
-  }
+  KOKKOS_FORCEINLINE_FUNCTION static int column(Columns const& mine) { return mine.head + lane() * width; }
   KOKKOS_FORCEINLINE_FUNCTION static int single_column(Columns const& mine) {
     return lane() < mine.head ? lane() : lane() + mine.packs * width;
   }
   KOKKOS_FORCEINLINE_FUNCTION bool has(Columns const& mine, int k) const {
-    return mine.before + k * Shape::lanes + lane() < (ragged ? mine.packs : grid.packs);
+    return k * Shape::lanes + lane() < (ragged ? mine.packs : grid.packs);
   }
   KOKKOS_FORCEINLINE_FUNCTION bool has_single(Columns const& mine) const {
     return ragged && lane() + mine.packs * width < grid.columns;
   }
   /// Those of the rows of a thread begin at the same place of a pack.
-  KOKKOS_FORCEINLINE_FUNCTION Columns columns_from(int first, int before) const {
-    Columns mine{before};
+  KOKKOS_FORCEINLINE_FUNCTION Columns columns_from(int first) const {
+    Columns mine;
     if constexpr (ragged) {
       if (!inside(first)) return mine;
       mine.head = (width - PackedRowPlace(grid, row_of(first)).shift(grid.phase, width)) % width;
@@ -206,7 +167,7 @@ struct PackedNormBackward {
   }
   /// To this team's next step, if there is one.
   KOKKOS_FORCEINLINE_FUNCTION void move(Source& x, Columns const& mine) const {
-    x.step += groups;
+    x.step += teams;
     if (grid.flat) {
       x.in += in.leap;
       x.d_out += d_out.leap;
@@ -216,7 +177,7 @@ struct PackedNormBackward {
     }
   }
   KOKKOS_FORCEINLINE_FUNCTION void move(Result& x, Columns const& mine) const {
-    x.step += groups;
+    x.step += teams;
     if (grid.flat) {
       x.d_in += d_in.leap;
     } else if (x.step < steps) {
@@ -283,19 +244,24 @@ struct PackedNormBackward {
     Atoms::wait_for_copies(stages - 1);
     constexpr bool keeps = Shape::rows_a_team == 1;  // for more rows there are not registers enough
     Values kept[packs];
-    Sums sums = sums_of<keeps>(stage, now, slopes, kept);
+    Sums sums = Staged::template sums_of<keeps>(stage, now, slopes, kept);
     if constexpr (ragged) {
       float const g = static_cast<float>(now.d_out) * slopes.single;
       sums.gradient += g;
       sums.product += g * normal_single(now);
     }
-    sums = whole(sums, turn);
-    write_row<keeps>(mine, stage, now, slopes, gradients, sums, kept, to);
+    sums = of_team(sums, turn);
+    typename Staged::Line const line(centered, inverse_length, now.factor, sums);
+    Staged::template write_row<keeps>(stage, now, slopes, gradients, line, kept, d_sum.present(),
+                                      [&](auto k, Values const& out) TESSERA_INLINE_LAMBDA {
+                                        if (to != nullptr && has(mine, k))
+                                          store_pack<width>(to + k * Shape::lanes * width,
+                                                            Atoms::template narrowed<T>(out));
+                                      });
     if constexpr (ragged) {
       float const x = normal_single(now), dy = static_cast<float>(now.d_out);
       gradients.weight += dy * x;
       gradients.bias += dy;
-      Line const line(*this, now, sums);
       float out = x * line.slope + (dy * slopes.single * now.factor + line.offset);
       if (to != nullptr && has_single(mine)) {
         int const at = single_column(mine);
@@ -304,72 +270,8 @@ struct PackedNormBackward {
       }
     }
   }
-  /// A row's normalised elements of pack k.
-  KOKKOS_FORCEINLINE_FUNCTION static Values normal(Raw* stage, Statistics const& now, int k) {
-    Values x = values(stage, 0, k);
-    for (int j = 0; j < width; ++j) x[j] = (x[j] - now.center) * now.factor;
-    return x;
-  }
-  /// Over this thread's packs, whose normalised elements may be kept.
-  template <bool Keeps>
-  KOKKOS_FORCEINLINE_FUNCTION static Sums sums_of(Raw* stage, Statistics const& now, Slopes const& slopes,
-                                                  Values (&kept)[packs]) {
-    Sums sums{0, 0};
-    unroll<packs>([&](auto k) {
-      Values const x = normal(stage, now, k), dy = values(stage, 1, k);
-      for (int j = 0; j < width; ++j) {
-        float const g = dy[j] * slopes.pack[k][j];
-        sums.gradient += g;
-        sums.product += g * x[j];
-      }
-      if constexpr (Keeps) kept[k] = x;
-    });
-    return sums;
-  }
-  /// The gradient of x is slope times its normalised element, factor times that of the result, and offset.
-  struct Line {
-    float offset, slope;
-    KOKKOS_FORCEINLINE_FUNCTION Line(PackedNormBackward const& p, Statistics const& now, Sums const& sums)
-        : offset(p.centered ? -now.factor * (sums.gradient * p.inverse_length) : 0.0f),
-          slope(-now.factor * (sums.product * p.inverse_length)) {}
-  };
-  template <bool Kept>
-  KOKKOS_FORCEINLINE_FUNCTION void write_row(Columns const& mine, Raw* stage, Statistics const& now,
-                                             Slopes const& slopes, Gradients& gradients, Sums const& sums,
-                                             Values const (&kept)[packs], T* to) const {
-    Line const line(*this, now, sums);
-    unroll<packs>([&](auto k) {
-      Values const x = Kept ? kept[k] : normal(stage, now, k), dy = values(stage, 1, k);
-      Values out;
-      for (int j = 0; j < width; ++j) {
-        float const g = dy[j] * slopes.pack[k][j];
-        out[j] = x[j] * line.slope + (g * now.factor + line.offset);
-        gradients.weights[k][j] += dy[j] * x[j];
-        gradients.biases[k][j] += dy[j];
-      }
-      if (d_sum.present()) {
-        Values const other = values(stage, 2, k);
-        for (int j = 0; j < width; ++j) out[j] += other[j];
-      }
-      if (to != nullptr && has(mine, k))
-        store_pack<width>(to + k * Shape::lanes * width, Atoms::template narrowed<T>(out));
-    });
-  }
   KOKKOS_FORCEINLINE_FUNCTION static float normal_single(Statistics const& now) {
     return (static_cast<float>(now.in) - now.center) * now.factor;
-  }
-  KOKKOS_FORCEINLINE_FUNCTION static Values values(Raw* stage, int operand, int k) {
-    Raw const raw = place(stage, operand, k);
-    return Atoms::widened(raw);
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION Sums whole(Sums x, int turn) const {
-    if constexpr (shared) {
-      send(x, turn);
-      return sent(turn);
-    } else {
-      return of_team(x, turn);
-    }
   }
   KOKKOS_FORCEINLINE_FUNCTION static Sums of_team(Sums x, int turn) {
     x = {Row::join(x.gradient, Add{}), Row::join(x.product, Add{})};
@@ -379,25 +281,15 @@ struct PackedNormBackward {
     }
     return x;
   }
-  KOKKOS_FORCEINLINE_FUNCTION void send(Sums const& x, int turn) const {
-    Atoms::template send_among_teams_in_turn<PackedNormBackward>(of_team(x, turn), together, turn);
-  }
-  KOKKOS_FORCEINLINE_FUNCTION Sums sent(int turn) const {
-    Sums x = Atoms::template sent_among_teams_in_turn<PackedNormBackward, Sums>(together, turn);
-    if (lane() % most_teams_together >= together) x = {0, 0};
-    auto const join = [](float y) { return Atoms::template join<most_teams_together>(y, Add{}); };
-    return {join(x.gradient), join(x.product)};
-  }
 
   /// This team's part of a gradient, over the rows that it has worked on side by side.
   KOKKOS_FORCEINLINE_FUNCTION void leave(TeamMember<Exec> const& team, Columns const& columns, float* all,
                                          Values const (&mine)[packs], [[maybe_unused]] float single,
                                          Raw* scratch) const {
-    int const group = shared ? team.league_rank() / together : team.league_rank();
-    float* const to = all + std::int64_t{group} * grid.columns + column(columns);
+    all += std::int64_t{team.league_rank()} * grid.columns;
+    float* const to = all + column(columns);
     if constexpr (ragged) {
-      leave_by_columns(team, columns, all + std::int64_t{group} * grid.columns, mine, single,
-                       reinterpret_cast<float*>(scratch));
+      leave_by_columns(team, columns, all, mine, single, reinterpret_cast<float*>(scratch));
     } else if constexpr (Shape::rows_a_team == 1) {
       unroll<packs>([&](auto k) {
         if (has(columns, k)) store_pack<width>(to + k * Shape::lanes * width, mine[k]);
@@ -446,7 +338,7 @@ struct PackedNormBackward {
 /// Starts the kernel for rows of T, with what a problem has beside its grid; returns as the next function.
 template <class T, class Shape, class Exec>
 std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
-                                         PackedGrid const& rows, int together) {
+                                         PackedGrid const& rows) {
   using Kernel = PackedNormBackward<KernelSpace<Exec>, T, Shape>;
   constexpr int width = packed_width<T>, at_once = Shape::teams_at_once;
   auto const steps = static_cast<int>((rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team);
@@ -455,24 +347,19 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   kernel.inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
   kernel.centered = problem.centered;
   kernel.steps = steps;
-  kernel.together = together;
-  std::size_t const stage =
-      sizeof(typename Kernel::Raw) * (problem.d_sum.present() ? 3 : 2) * Shape::packs * Shape::threads;
-  kernel.stages = static_cast<int>(
-      std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, Shape::shared ? most_shared_stages : most_stages));
+  std::size_t const stage = sizeof(typename Kernel::Raw) * Kernel::Staged::stage_packs(problem.d_sum.present());
+  kernel.stages =
+      static_cast<int>(std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
   std::size_t const scratch = stage * static_cast<std::size_t>(kernel.stages);
-  int const most = Shape::shared ? groups_at_once<Shape::threads, at_once, Kernel>(exec, together, scratch)
-                                 : at_once * Machine<Exec>::concurrency(exec);
-  if (most == 0) return 0;
-  kernel.groups = static_cast<int>(
-      std::min<std::int64_t>(most, packed_norm_backward_teams(exec, rows.rows, grid.columns)));  // has room for so many
-  if (rows.ragged && steps > kernel.groups) {
+  kernel.teams = static_cast<int>(std::min<std::int64_t>(std::int64_t{at_once} * Machine<Exec>::concurrency(exec),
+                                                         packed_norm_backward_teams(exec, rows.rows, grid.columns)));
+  if (rows.ragged && steps > kernel.teams) {
     auto const leap = Shape::rows_a_team * rows.phase.row;  // from step to step a team's rows are to begin alike
-    while (static_cast<std::uint32_t>(kernel.groups) * leap % width != 0) --kernel.groups;
-    if (kernel.groups == 0) return 0;
+    while (static_cast<std::uint32_t>(kernel.teams) * leap % width != 0) --kernel.teams;
+    if (kernel.teams == 0) return 0;
   }
   auto const stepped = [&](RowArray const& a) {
-    return SteppedOperand(operand(a, grid, width, true), std::int64_t{kernel.groups} * Shape::rows_a_team);
+    return SteppedOperand(operand(a, grid, width, true), std::int64_t{kernel.teams} * Shape::rows_a_team);
   };
   kernel.d_in = stepped(problem.d_in);
   kernel.d_out = stepped(problem.d_out);
@@ -480,12 +367,11 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   kernel.mean = operand(problem.mean, grid, width, true);
   kernel.rstd = operand(problem.rstd, grid, width, true);
   kernel.d_sum = stepped(problem.d_sum);
-  NormBackwardSums<float> const sums(problem, kernel.groups);
+  NormBackwardSums<float> const sums(problem, kernel.teams);
   kernel.d_weights = sums.weights;
   kernel.d_biases = sums.biases;
-  launch_together<Shape::threads, at_once>(problem.label, exec, std::int64_t{kernel.groups} * together, together,
-                                           scratch, kernel);
-  return kernel.groups;
+  launch<Shape::threads, at_once>(problem.label, exec, kernel.teams, scratch, kernel);
+  return kernel.teams;
 }
 
 /// The number of teams (or groups of them) started, each of which leaves a row of sums; 0 where the problem is not one
@@ -506,14 +392,16 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out, &problem.d_sum})
         whole = whole && is_packed_operand(*a, grid, width, type);
       auto const start = [&](auto shape) {
-        started = start_staying_norm_backward<T, decltype(shape)>(exec, problem, grid, rows, together);
+        started = start_staying_norm_backward<T, decltype(shape)>(exec, problem, grid, rows);
       };
       if (whole)
         started = start_few_rows_norm_backward<T>(exec, problem, grid,
                                                   packed_norm_backward_teams(exec, rows.rows, grid.columns));
       if (started > 0) return;
-      if (whole)
-        with_staying_shape<T>(staying_lanes(grid.columns), together, start);
+      if (whole && together > 1)
+        started = start_relayed_norm_backward<T>(exec, problem, grid, rows, together);
+      else if (whole)
+        with_staying_shape<T>(staying_lanes(grid.columns), start);
       else if (rows.flat && together == 1 && are_neighbouring_parameters<T>(problem.weight) &&
                make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out, problem.d_sum))
         with_ragged_staying_shape<T>(grid.columns, start);

@@ -12,6 +12,7 @@
 #include <tessera/divisor.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
+#include <tessera/unroll.hpp>
 
 // How long rows, which come through scratch (streamed_rows.hpp), are laid out over teams.
 namespace tessera::detail {
@@ -23,6 +24,16 @@ struct LongRowPlace {
 
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
     return grid.flat ? row * a.row : PackedRowPlace(grid, row).offset(a);
+  }
+  /// Of several operands, with one question.
+  template <int N>
+  KOKKOS_FORCEINLINE_FUNCTION void offsets(Operand const (&of)[N], std::int64_t (&to)[N]) const {
+    if (grid.flat) {
+      unroll<N>([&](auto i) { to[i] = row * of[i].row; });
+    } else {
+      PackedRowPlace const at(grid, row);
+      unroll<N>([&](auto i) { to[i] = at.offset(of[i]); });
+    }
   }
   template <class Value>
   KOKKOS_FORCEINLINE_FUNCTION Value& value(Operand const& a) const {

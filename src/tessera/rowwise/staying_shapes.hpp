@@ -15,11 +15,10 @@ namespace tessera::detail {
 inline constexpr int staying_columns = 16;  // of a thread
 constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
 
-/// `Lanes` threads a row, or in each of several teams that share it.
-template <int Lanes, int Packs, bool Shared = false, int Singles = 0>
+/// `Lanes` threads a row.
+template <int Lanes, int Packs, int Singles = 0>
 struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs, Singles> {
   static constexpr int teams_at_once = 512 / staying_threads(Lanes);
-  static constexpr bool shared = Shared;
 };
 
 /// Threads of a team that share a row of so many columns.
@@ -35,11 +34,10 @@ inline int staying_teams(std::int64_t columns) {
   return 0;
 }
 
-/// f(Shape{}) for rows of T that so many threads of so many teams share.
+/// f(Shape{}) for rows of T that so many threads of a team share.
 template <class T, class F>
-void with_staying_shape(int lanes, int teams, F const& f) {
+void with_staying_shape(int lanes, F const& f) {
   constexpr int packs = staying_columns / packed_width<T>;
-  if (teams > 1) return f(StayingShape<512, packs, true>{});
   switch (lanes) {
     case 4:
       return f(StayingShape<4, packs>{});
@@ -65,13 +63,13 @@ void with_staying_shape(int lanes, int teams, F const& f) {
 template <class T, class F>
 void with_ragged_staying_shape(std::int64_t columns, F const& f) {
   constexpr int width = packed_width<T>, few = 8 / width;
-  if (columns <= 16 * 8) return f(StayingShape<16, few, false, 1>{});
-  if (columns <= 32 * 8) return f(StayingShape<32, few, false, 1>{});
-  if (columns <= 32 * 16) return f(StayingShape<32, 2 * few, false, 1>{});
-  if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, false, 1>{});
-  if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, false, 1>{});
-  if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, false, 1>{});
-  if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, false, 1>{});
+  if (columns <= 16 * 8) return f(StayingShape<16, few, 1>{});
+  if (columns <= 32 * 8) return f(StayingShape<32, few, 1>{});
+  if (columns <= 32 * 16) return f(StayingShape<32, 2 * few, 1>{});
+  if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, 1>{});
+  if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, 1>{});
+  if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, 1>{});
+  if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, 1>{});
 }
 
 /// Rows, or as many together as a team has room for, that are worth the sums that it leaves, once every multiprocessor

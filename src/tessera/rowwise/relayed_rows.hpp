@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The Tessera authors
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef TESSERA_ROWWISE_RELAYED_ROWS_HPP
+#define TESSERA_ROWWISE_RELAYED_ROWS_HPP
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <tessera/relay.hpp>
+#include <tessera/rowwise/row_stream.hpp>
+#include <tessera/unroll.hpp>
+
+// Long packed rows that several teams share which run at the same time and stay for the whole launch, so that a thread
+// has the same columns of all rows. It finds its part of what is to be known of a row as soon as the row is there,
+// gives it away, and goes on with the next rows until what has come of it is told; meanwhile two warps of the team,
+// which have no columns, send the parts to the other teams and join what these send:
+//
+//     512 threads   takes row i   |  writes row i - ahead  |  row i - ahead + stages is on its way  |  i + 1 ...
+//      64 threads                 `- parts of row i -> all teams -> what is known of it, told -'
+//
+// No thread that has columns ever waits for another one, so that a row costs what its elements cost.
+namespace tessera::detail {
+
+/// How the rows of a launch are laid out.
+struct RelayLayout {
+  int teams = 1, groups = 1;  // that share a row; groups of them, each of which has every `groups`-th row
+  int part = 0;               // packs of a row that a team has
+  int stages = 1, ahead = 0;  // rows that a team has in scratch; of them those of which all is not known yet
+};
+
+/// One thread's part of rows of T, `Packs` packs of each of up to three operands.
+template <class Exec, class T, int Packs>
+class RelayedRows {
+ public:
+  static constexpr int takers = 512, relayers = 2, threads = takers + 32 * relayers, packs = Packs,
+                       width = packed_width<T>, step = takers * width, most_stages = 6;
+  using Atoms = WarpAtoms<Exec>;
+  using Raw = Pack<T, width>;
+  using Relay = detail::Relay<Exec, takers / 32>;
+  static constexpr int most_ahead = (Relay::turns - 2) / 2, most_packs = takers * packs;
+  static_assert(Relay::turns % relayers == 0);
+
+  KOKKOS_FUNCTION static std::size_t stage_bytes(int operands) { return sizeof(Raw) * packs * takers * operands; }
+  KOKKOS_FUNCTION static std::size_t scratch_bytes(RelayLayout const& layout, int operands) {
+    return Relay::bytes + stage_bytes(operands) * static_cast<std::size_t>(layout.stages);
+  }
+
+  /// Before the kernels before have ended.
+  KOKKOS_FORCEINLINE_FUNCTION RelayedRows(TeamMember<Exec> const& team, PackedGrid const& of_grid,
+                                          RelayLayout const& of_launch, int operands)
+      : grid(of_grid),
+        layout(of_launch),
+        scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(scratch_bytes(layout, operands), 16))),
+        relay(scratch, layout.teams),
+        stage_packs(operands * packs * takers) {
+    group = team.league_rank() / layout.teams;
+    int const before = (team.league_rank() - group * layout.teams) * layout.part, thread = Atoms::thread();
+    rows = (static_cast<int>(grid.rows) - group + layout.groups - 1) / layout.groups;
+    first = before + thread;
+    left = (before + layout.part < grid.packs ? before + layout.part : grid.packs) - first;
+    mine = reinterpret_cast<Raw*>(scratch + Relay::bytes) + thread;
+    relay.begin();
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION bool relays() const { return Atoms::thread() >= takers; }
+  KOKKOS_FORCEINLINE_FUNCTION bool is_first_team() const { return first == Atoms::thread(); }
+  /// Whether the group has a row i, and its place.
+  KOKKOS_FORCEINLINE_FUNCTION bool is_row(int i) const { return i < rows; }
+  KOKKOS_FORCEINLINE_FUNCTION LongRowPlace place(int i) const { return {grid, group + i * layout.groups}; }
+  /// Pack k begins k * step elements behind the thread's first one, if it has(k); that is at this column.
+  KOKKOS_FORCEINLINE_FUNCTION bool has(int k) const { return k * takers < left; }
+  KOKKOS_FORCEINLINE_FUNCTION int column() const { return first * width; }
+  template <class X>
+  KOKKOS_FORCEINLINE_FUNCTION X* data(Operand const& a, int i) const {
+    return static_cast<X*>(const_cast<void*>(a.data)) + place(i).offset(a) + column();
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION int packs_of_team() const { return left + Atoms::thread(); }
+
+  /// For threads that relay: of every row i they tell known(i, all, load(i)), where load() comes before parts are
+  /// waited for and join(x, elements) joins the parts of the lanes of a warp, which have so many elements of the row.
+  template <class Part, class Load, class Join, class Known>
+  KOKKOS_FORCEINLINE_FUNCTION void relay_rows(Load const& load, Join const& join, Known const& known) const {
+    relay.wait();
+    TESSERA_ROLLED
+    for (int i = Atoms::thread() / 32 - takers / 32; i < rows; i += relayers) {
+      auto const loaded = load(i);
+      Part const of_team = join(relay.template given<Part>(i), packs_of_team() * width);
+      relay.tell(known(i, join(relay.exchange(of_team, i), grid.columns), loaded), i);
+    }
+  }
+
+  /// For the others. take(i, stage) gives a warp's part of row i, and write(i, stage, known) follows. expect(i) comes
+  /// before row i - 1 is waited for, and if that is the last one, too: what is loaded when a row has come waits behind
+  /// those that are on their way.
+  template <class Known, int Operands, class Expect, class Take, class Write>
+  KOKKOS_FORCEINLINE_FUNCTION void take_rows(Operand const (&operands)[Operands], Expect const& expect,
+                                             Take const& take, Write const& write) const {
+    TESSERA_ROLLED
+    for (int i = 0; i < layout.stages; ++i) clear_beyond<Operands>(stage(i));
+    TESSERA_ROLLED
+    for (int i = 0; i < layout.stages - layout.ahead; ++i) copy(operands, i, stage(i));
+    expect(0);
+    relay.wait();
+    int taken = 0, written = layout.ahead > 0 ? layout.stages - layout.ahead : 0;  // stages of rows i and i - ahead
+    TESSERA_ROLLED
+    for (int i = 0; i < rows + layout.ahead; ++i) {
+      if (i < rows) {
+        expect(i + 1);
+        Atoms::wait_for_copies(layout.stages - layout.ahead - 1);
+        relay.give(take(i, stage(taken)), i);
+      }
+      int const known = i - layout.ahead;
+      if (known >= 0) write(known, stage(written), relay.template told<Known>(known));
+      copy(operands, known + layout.stages, stage(written));
+      taken = after(taken);
+      written = after(written);
+    }
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION Raw* stage(int i) const { return mine + i * stage_packs; }
+  KOKKOS_FORCEINLINE_FUNCTION int after(int i) const { return i + 1 < layout.stages ? i + 1 : 0; }
+  /// What no row fills is zero throughout.
+  template <int Operands>
+  KOKKOS_FORCEINLINE_FUNCTION void clear_beyond(Raw* to) const {
+    unroll<packs>([&](auto k) {
+      if (has(k)) return;
+      for (int which = 0; which < Operands && which * packs * takers < stage_packs; ++which)
+        for (int j = 0; j < width; ++j) to[(which * packs + k) * takers][j] = T(0.0f);
+    });
+  }
+  /// Begins to copy row i, or nothing if there is none.
+  template <int Operands>
+  KOKKOS_FORCEINLINE_FUNCTION void copy(Operand const (&operands)[Operands], int i, Raw* to) const {
+    if (i < rows) {
+      std::int64_t offsets[Operands];
+      place(i).offsets(operands, offsets);
+      unroll<Operands>([&](auto which) {
+        if (which * packs * takers >= stage_packs) return;
+        T const* const from = static_cast<T const*>(operands[which].data) + offsets[which] + column();
+        unroll<packs>([&](auto k) {
+          if (has(k)) Atoms::copy_ahead(&to[(which * packs + k) * takers], from + k * step);
+        });
+      });
+    }
+    Atoms::end_copies();
+  }
+
+  PackedGrid const& grid;
+  RelayLayout const& layout;
+  std::byte* scratch;
+  Relay relay;
+  int stage_packs;  // of all threads, of all operands
+  int group, rows;
+  int first, left;  // the thread's first pack of a row; packs of the team from it on
+  Raw* mine;        // this thread's place in scratch
+};
+
+/// Lays rows out over so many teams, `operands` of which are read, in at most `most_groups` groups. No groups: teams
+/// cannot run together, or do not hold a row.
+template <class Rows, class Kernel, class Exec>
+RelayLayout relay_layout(Exec const& exec, PackedGrid const& grid, int teams, int operands, std::int64_t most_groups) {
+  constexpr int line = 8;  // packs
+  RelayLayout layout{.teams = teams, .groups = 0};
+  layout.part = (grid.packs + teams * line - 1) / (teams * line) * line;
+  if (teams > most_teams_together || layout.part > Rows::most_packs) return layout;
+  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return layout;
+  if (!can_launch_together<Rows::threads, 1, Kernel>(exec)) return layout;
+  layout.stages = static_cast<int>(std::min<std::size_t>(
+      (scratch_of_each(exec, 1) - Rows::Relay::bytes) / Rows::stage_bytes(operands), Rows::most_stages));
+  if (layout.stages < 2) return layout;
+  layout.ahead = std::min(layout.stages - 2, Rows::most_ahead);  // one row is on its way at least
+  std::int64_t const at_once =
+      groups_at_once<Rows::threads, 1, Kernel>(exec, teams, Rows::scratch_bytes(layout, operands));
+  layout.groups = static_cast<int>(std::min({at_once, most_groups, grid.rows}));
+  return layout;
+}
+
+template <class Rows, class Exec, class Kernel>
+void launch_relayed(char const* label, Exec const& exec, RelayLayout const& layout, int operands,
+                    Kernel const& kernel) {
+  launch_together<Rows::threads, 1>(label, exec, std::int64_t{layout.groups} * layout.teams, layout.teams,
+                                    Rows::scratch_bytes(layout, operands), kernel);
+}
+
+}  // namespace tessera::detail
+
+#endif
