@@ -25,7 +25,8 @@ struct NormBackwardOptions {
   /// Input, extents of `in`: a gradient that reaches the normalised row on another way, as that of NormOptions::sum. It
   /// is added to d_in, which is then the gradient of the sum and with that of both its terms.
   DSum d_sum = {};
-  /// At least norm_backward_workspace_size() bytes, aligned to 16; not needed when that is 0.
+  /// At least norm_backward_workspace_size() bytes, aligned to 16; not needed when no gradient of a parameter is
+  /// wanted.
   NormBackwardWorkspace workspace = {};
 };
 
@@ -36,6 +37,7 @@ struct NormBackwardProblem {
   RowArray d_out, in, mean, rstd, weight, d_sum;  // inputs
   bool centered = false;
   void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
   char const* label = "";
 };
 
@@ -172,19 +174,20 @@ void norm_backward(char const* op, bool centered, Exec const& exec, DIn const& d
     f("d_weight", d_weight);
   });
   std::size_t const needed = norm_backward_workspace(exec, problem);
-  if (needed > 0) {
-    auto const& workspace = options.workspace;
-    if (workspace.size() < needed || reinterpret_cast<std::uintptr_t>(workspace.data()) % 16 != 0)
-      throw Error(ErrorCode::workspace, std::string(op) + ": in " + shape(array(in)) + " needs a workspace of " +
-                                            std::to_string(needed) + " bytes aligned to 16, " +
-                                            std::to_string(workspace.size()) + " were passed" +
-                                            (workspace.size() < needed ? "" : " unaligned"));
+  auto const& workspace = options.workspace;
+  if (workspace.size() < needed || reinterpret_cast<std::uintptr_t>(workspace.data()) % 16 != 0)
+    throw Error(ErrorCode::workspace, std::string(op) + ": in " + shape(array(in)) + " needs a workspace of " +
+                                          std::to_string(needed) + " bytes aligned to 16, " +
+                                          std::to_string(workspace.size()) + " were passed" +
+                                          (workspace.size() < needed ? "" : " unaligned"));
+  if (workspace.size() > 0) {
     check_output_apart(op, "workspace", workspace, [&](auto const& f) {
       of_columns(f);
       f("d_weight", d_weight);
       f("d_bias", d_bias);
     });
     problem.workspace = workspace.data();
+    problem.workspace_bytes = workspace.size();
   }
   run_norm_backward(exec, problem);
 }
@@ -193,7 +196,8 @@ void norm_backward(char const* op, bool centered, Exec const& exec, DIn const& d
 
 /// Bytes of workspace that layer_norm_backward() and rms_norm_backward() need for rows of `in` when they are asked for
 /// gradients of parameters, whatever the types of the operands: sums over the rows of a team, which are added in a
-/// second launch.
+/// second launch. Without these none is needed, but on GPUs rows of more than 131072 elements, or of more than 4096
+/// that are not whole 16 bytes, are faster with one.
 template <detail::execution_space Exec, detail::view In>
 std::size_t norm_backward_workspace_size(Exec const& exec, In const& in) {
   detail::NormBackwardProblem problem;
@@ -209,8 +213,8 @@ std::size_t norm_backward_workspace_size(Exec const& exec, In const& in) {
 ///     d_weight(j) = sum over rows of d_out_j xhat_j,   d_bias(j) = sum over rows of d_out_j.
 ///
 /// xhat is recomputed: `in` is what the forward operation normalised (NormOptions::sum where a residual was added),
-/// mean and rstd what it stored. Two tensors are read and one is written, once where a row fits into registers; with
-/// options.d_sum three are read.
+/// mean and rstd what it stored. Two tensors are read and one is written, once where those teams have room for a row
+/// that run at the same time, else the first two twice; with options.d_sum three are read.
 ///
 /// `d_in`, `d_out`, `in` and d_sum have the same extents, rank 1 to 4, any layout, rows of any length; mean and rstd
 /// (float or double) the extents of `in` without the last; weight, d_weight and d_bias are Views of the row's length or

@@ -148,6 +148,9 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Ex
   check_rows<Exec, fp16_t, fp16_t, fp16_t>(1205, 501);
   check_rows<Exec, float, float, float>(603, 258);
   check_rows<Exec, bf16_t, bf16_t, float>(300, 4096);
+  check_rows<Exec, bf16_t, bf16_t, bf16_t>(9, 131080);  // in strips of columns
+  check_rows<Exec, float, float, float>(150, 8193);
+  check_rows<Exec, fp16_t, fp16_t, float>(5, 20001);
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(130, 66000);  // many rows for each group of teams that share them
   check_rows<Exec, float, float, float>(500, 33);
   check_rows<Exec, float, float, float>(7, 640, 1e6);  // an offset that cancels

@@ -9,6 +9,7 @@
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/row_types.hpp>
+#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
@@ -22,17 +23,19 @@ struct ColumnSums {
   std::int64_t rows, columns;
 };
 
-/// `Width` columns a thread, which divide the number of columns.
-template <class Exec, class Acc, int Width>
+/// `Width` columns a thread, which divide the number of columns; `Groups` threads share them.
+template <class Exec, class Acc, int Width, int Groups>
 struct SumColumns : ColumnSums<Acc> {
   using ColumnSums<Acc>::parts, ColumnSums<Acc>::out, ColumnSums<Acc>::type, ColumnSums<Acc>::stride;
   using ColumnSums<Acc>::rows, ColumnSums<Acc>::columns;
-  static constexpr int columns_a_team = 32 * Width, groups = 8, threads = 32 * groups;
+  static constexpr int groups = Groups, threads = 256, lanes = threads / groups, columns_a_team = lanes * Width;
   static constexpr bool starts_early = Machine<Exec>::lanes > 1;
 
   using Values = Pack<Acc, Width>;
 
-  KOKKOS_FUNCTION static std::size_t scratch() { return Machine<Exec>::lanes == 1 ? 0 : threads * sizeof(Values); }
+  KOKKOS_FUNCTION static std::size_t scratch() {
+    return Machine<Exec>::lanes == 1 || groups == 1 ? 0 : threads * sizeof(Values);
+  }
   /// Teams of the first output, then those of the second.
   std::int64_t teams_an_output() const { return (columns + columns_a_team - 1) / columns_a_team; }
 
@@ -61,25 +64,29 @@ struct SumColumns : ColumnSums<Acc> {
 
   /// Each thread its columns of every `groups`-th row, then one group the sums of all in order.
   KOKKOS_FUNCTION void by_lanes(TeamMember<Exec> const& team, int which, std::int64_t first) const {
-    int const thread = thread_of<Exec>(team), group = thread / 32, lane = thread % 32;
+    int const thread = thread_of<Exec>(team), group = thread / lanes, lane = thread % lanes;
     std::int64_t const column = first + lane * Width;
-    auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(scratch(), 16));
     Values sum = {};
     if (column < columns) {
       Acc const* const from = parts[which] + column;
       constexpr int at_once = 8;
-      std::int64_t i = group;
-      for (; i + (at_once - 1) * groups < rows; i += at_once * groups) {
-        Values x[at_once];
-        unroll<at_once>([&](auto u) { x[u] = load_pack<Width>(from + (i + u * groups) * columns); });
+      TESSERA_ROLLED
+      for (std::int64_t i = group; i < rows; i += at_once * groups) {
+        Values x[at_once] = {};
+        unroll<at_once>([&](auto u) {
+          if (i + u * groups < rows) x[u] = load_pack<Width>(from + (i + u * groups) * columns);
+        });
         unroll<at_once>([&](auto u) { add(sum, x[u]); });
       }
-      for (; i < rows; i += groups) add(sum, load_pack<Width>(from + i * columns));
     }
-    room[thread] = sum;
-    team.team_barrier();
-    if (group > 0 || column >= columns) return;
-    for (int g = 1; g < groups; ++g) add(sum, room[g * 32 + lane]);
+    if constexpr (groups > 1) {
+      auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(scratch(), 16));
+      room[thread] = sum;
+      team.team_barrier();
+      if (group > 0) return;
+      for (int g = 1; g < groups; ++g) add(sum, room[g * lanes + lane]);
+    }
+    if (column >= columns) return;
     for (int j = 0; j < Width; ++j) store(which, column + j, sum[j]);
   }
   KOKKOS_FORCEINLINE_FUNCTION static void add(Values& sum, Values const& x) {
@@ -96,17 +103,19 @@ struct SumColumns : ColumnSums<Acc> {
 
 template <class Exec, class Acc>
 void launch_column_sums(char const* label, Exec const& exec, ColumnSums<Acc> const& sums) {
-  auto const start = [&](auto width) {
-    using Kernel = SumColumns<KernelSpace<Exec>, Acc, decltype(width)::value>;
+  auto const start = [&](auto width, auto groups) {
+    using Kernel = SumColumns<KernelSpace<Exec>, Acc, decltype(width)::value, decltype(groups)::value>;
     Kernel const kernel{sums};
-    launch<Kernel::threads>(label, exec, 2 * kernel.teams_an_output(), Kernel::scratch(), kernel);
+    launch<Kernel::threads>(label, exec, (sums.out[1] == nullptr ? 1 : 2) * kernel.teams_an_output(), Kernel::scratch(),
+                            kernel);
   };
-  // Of few columns as many threads as there are, of many as wide loads.
-  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc));
-  if (Machine<KernelSpace<Exec>>::lanes > 1 && sums.columns % wide == 0 && sums.columns >= 32768)
-    start(Constant<wide>{});
-  else
-    start(Constant<1>{});
+  // Of few columns as many threads as there are, of many as wide loads, and of few parts a thread has them all.
+  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc)), many = 8, few_parts = 16;
+  if constexpr (Machine<KernelSpace<Exec>>::lanes > 1)
+    if (sums.columns % wide == 0 && sums.columns >= 32768)
+      return sums.rows <= few_parts ? start(Constant<wide>{}, Constant<1>{})
+                                    : start(Constant<wide>{}, Constant<many>{});
+  start(Constant<1>{}, Constant<many>{});
 }
 
 }  // namespace tessera::detail

@@ -15,6 +15,7 @@ namespace tessera::detail {
 template <class Acc>
 struct NormBackwardSums {
   Acc *weights = nullptr, *biases = nullptr;
+  void* behind;  // them, aligned to 8
 
   NormBackwardSums(NormBackwardProblem const& problem, std::int64_t parts) {
     auto* next = static_cast<Acc*>(problem.workspace);
@@ -22,7 +23,11 @@ struct NormBackwardSums {
       weights = next;
       next += parts * problem.in.extent[3];
     }
-    if (problem.d_bias.present()) biases = next;
+    if (problem.d_bias.present()) {
+      biases = next;
+      next += parts * problem.in.extent[3];
+    }
+    behind = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(next) + 7) / 8 * 8);
   }
 };
 

@@ -127,12 +127,14 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
                    : problem.from_output || problem.scale > 0 ? -HUGE_VALF
                                                               : HUGE_VALF);
       using Space = KernelSpace<Exec>;
-      if (fits_a_team(rows))
+      if (start_few_rows_softmax_backward<Exec, T>(exec, problem, rows, scale, outer, rest))
+        started = true;
+      else if (fits_a_team(rows))
         with_pair_shape<T>(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
-                               PackedSoftmaxBackward<Space, T, Shape>{rows, d_in, d_out, in, scale, outer, problem.log,
-                                                                      problem.from_output, rest});
+                               PackedSoftmaxBackward<Space, T, Shape>{
+                                   rows, d_in, d_out, in, {scale, outer, problem.log, problem.from_output}, rest});
           started = true;
         });
       else

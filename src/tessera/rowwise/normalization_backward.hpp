@@ -145,7 +145,11 @@ std::size_t norm_backward_workspace(Exec const& exec, NormBackwardProblem const&
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
     workers = std::max(workers, packed_norm_backward_teams(exec, rows, columns));
   int const gradients = (problem.d_weight.present() ? 1 : 0) + (problem.d_bias.present() ? 1 : 0);
-  return static_cast<std::size_t>(gradients * workers * columns) * (accumulates_fp64(problem) ? 8 : 4);
+  std::size_t bytes = static_cast<std::size_t>(gradients * workers * columns) * (accumulates_fp64(problem) ? 8 : 4);
+  if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
+    if (gradients > 0 && rows > 0 && columns > shortest_strips)
+      bytes = std::max(bytes, strip_workspace(exec, rows, columns, gradients));
+  return bytes;
 }
 
 /// The sums of `parts` rows of the workspace.

@@ -12,6 +12,7 @@
 #include <tessera/rowwise/relayed_normalization_backward.hpp>
 #include <tessera/rowwise/staged_norm_gradient.hpp>
 #include <tessera/rowwise/staying_shapes.hpp>
+#include <tessera/rowwise/strip_normalization_backward.hpp>
 #include <tessera/unroll.hpp>
 
 // Gradients of the parameters are sums over all rows. Teams that stay for the whole launch, 512 threads of them on a
@@ -382,7 +383,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
     int const together = staying_teams(grid.columns);
-    if (grid.tiles() == 0 || together == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return 0;
+    if (grid.tiles() == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return 0;
     RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
@@ -398,13 +399,21 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
         started = start_few_rows_norm_backward<T>(exec, problem, grid,
                                                   packed_norm_backward_teams(exec, rows.rows, grid.columns));
       if (started > 0) return;
-      if (whole && together > 1)
-        started = start_relayed_norm_backward<T>(exec, problem, grid, rows, together);
-      else if (whole)
+      bool neighbours = are_neighbouring_parameters<T>(problem.weight);
+      for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out, &problem.d_sum})
+        neighbours = neighbours && (!a->present() || (a->type == type && a->stride[3] == 1));
+      if (whole && together == 1) {
         with_staying_shape<T>(staying_lanes(grid.columns), start);
-      else if (rows.flat && together == 1 && are_neighbouring_parameters<T>(problem.weight) &&
-               make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out, problem.d_sum))
-        with_ragged_staying_shape<T>(grid.columns, start);
+      } else if (whole) {
+        if (together > 1) started = start_relayed_norm_backward<T>(exec, problem, grid, rows, together);
+        if (started == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
+      } else if (neighbours) {
+        if (rows.flat && together == 1 &&
+            make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out, problem.d_sum))
+          with_ragged_staying_shape<T>(grid.columns, start);
+        if (started == 0 && grid.columns > shortest_strips)
+          started = start_strip_norm_backward<T, 1>(exec, problem, grid);
+      }
     });
   }
   return started;

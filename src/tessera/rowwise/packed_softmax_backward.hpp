@@ -3,6 +3,9 @@
 #ifndef TESSERA_ROWWISE_PACKED_SOFTMAX_BACKWARD_HPP
 #define TESSERA_ROWWISE_PACKED_SOFTMAX_BACKWARD_HPP
 
+#include <cstdint>
+#include <limits>
+
 #include <tessera/rowwise/packed_pairs.hpp>
 #include <tessera/rowwise/packed_softmax.hpp>
 #include <tessera/softmax_backward.hpp>
@@ -33,33 +36,29 @@ struct SoftmaxSlope {
   }
 };
 
-/// Rows that their threads hold in registers: one exchange between them.
-template <class Exec, class T, class Shape>
-struct PackedSoftmaxBackward {
-  using Row = PackedRow<Exec, Shape, T>;
+/// What is done with a row that its threads hold in registers: one exchange between them.
+template <class Row, class Shape>
+struct SoftmaxGradientOfRow {
   using Raw = typename Row::RawParts;
   using Values = typename Row::ValueParts;
 
-  PackedGrid grid;
-  Operand d_in, d_out, in;
   float scale, outer;  // of the scores, and of their gradients: 0 for a single column, of which rounding would be left
   bool log, from_output;
-  T rest;  // what lies beyond a row: its weight is 0
 
-  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Row const row(grid, team.league_rank());
-    Raw raw, gradient;
-    row.load(in, raw, rest);
-    row.load(d_out, gradient, T(0.0f));
+  /// store(f) stores f(k) for every part k of the row.
+  template <class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(Row const& row, Raw const& raw, Raw const& gradient,
+                                              Store const& store) const {
     if (from_output)
-      log ? from_weights<true>(row, raw, gradient) : from_weights<false>(row, raw, gradient);
+      log ? from_weights<true>(row, raw, gradient, store) : from_weights<false>(row, raw, gradient, store);
     else
-      log ? from_scores<true>(row, raw, gradient) : from_scores<false>(row, raw, gradient);
+      log ? from_scores<true>(row, raw, gradient, store) : from_scores<false>(row, raw, gradient, store);
   }
 
  private:
-  template <bool Log>
-  KOKKOS_FORCEINLINE_FUNCTION void from_weights(Row const& row, Raw const& raw, Raw const& gradient) const {
+  template <bool Log, class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void from_weights(Row const&, Raw const& raw, Raw const& gradient,
+                                                Store const& store) const {
     typename RowExponentials<Row>::Exponential const exponential(1.0f);
     auto const weigh = [&](auto k) {
       auto e = Row::Atoms::widened(raw[k]);
@@ -69,12 +68,13 @@ struct PackedSoftmaxBackward {
     };
     SoftmaxGradientPart all{0, 1, gradient_of<Log>(gradient, weigh)};
     if constexpr (Shape::warps > 1)
-      all.gradient = Row::join_parts(Row::template of_warp<PackedSoftmaxBackward>(all.gradient), Add{});
-    write<Log>(row, SoftmaxSlope(all, 1.0f, outer, Log), gradient, weigh);
+      all.gradient = Row::join_parts(Row::template of_warp<SoftmaxGradientOfRow>(all.gradient), Add{});
+    write<Log>(store, SoftmaxSlope(all, 1.0f, outer, Log), gradient, weigh);
   }
 
-  template <bool Log>
-  KOKKOS_FORCEINLINE_FUNCTION void from_scores(Row const& row, Raw const& raw, Raw const& gradient) const {
+  template <bool Log, class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void from_scores(Row const&, Raw const& raw, Raw const& gradient,
+                                               Store const& store) const {
     typename RowExponentials<Row>::Exponential const exponential(scale);
     RowExponentials<Row> const exponentials(exponential, raw);
     Values e;
@@ -83,7 +83,7 @@ struct PackedSoftmaxBackward {
     all.gradient = gradient_of<Log>(gradient, kept);
     float relative = 1;
     if constexpr (Shape::warps > 1) {
-      auto const part = Row::template of_warp<PackedSoftmaxBackward>(all);
+      auto const part = Row::template of_warp<SoftmaxGradientOfRow>(all);
       auto const each = [&](auto const& f, auto const& x) TESSERA_INLINE_LAMBDA { return Row::join_parts(x(part), f); };
       typename RowExponentials<Row>::Reference to;
       all = joined_exponentials<SoftmaxGradientPart>(exponential, each, to);
@@ -92,7 +92,7 @@ struct PackedSoftmaxBackward {
       });
       relative = exponentials.change(to);
     }
-    write<Log>(row, SoftmaxSlope(all, relative, outer, Log), gradient, kept);
+    write<Log>(store, SoftmaxSlope(all, relative, outer, Log), gradient, kept);
   }
 
   /// Over the lanes of a warp.
@@ -110,16 +110,100 @@ struct PackedSoftmaxBackward {
     return Row::join(sum, Add{});
   }
 
-  template <bool Log, class Weight>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, SoftmaxSlope const& slope, Raw const& gradient,
+  template <bool Log, class Store, class Weight>
+  KOKKOS_FORCEINLINE_FUNCTION void write(Store const& store, SoftmaxSlope const& slope, Raw const& gradient,
                                          Weight const& weight) const {
-    row.template store<T>(d_in, [&](auto k) {
+    store([&](auto k) {
       auto x = weight(k);
       slope.template apply<Log>(x, Row::Atoms::widened(gradient[k]));
       return x;
     });
   }
 };
+
+/// Rows of any layout.
+template <class Exec, class T, class Shape>
+struct PackedSoftmaxBackward {
+  using Row = PackedRow<Exec, Shape, T>;
+  using Raw = typename Row::RawParts;
+
+  PackedGrid grid;
+  Operand d_in, d_out, in;
+  SoftmaxGradientOfRow<Row, Shape> of_row;
+  T rest;  // what lies beyond a row: its weight is 0
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Row const row(grid, team.league_rank());
+    Raw raw, gradient;
+    row.load(in, raw, rest);
+    row.load(d_out, gradient, T(0.0f));
+    of_row(row, raw, gradient, [&](auto const& part) { row.template store<T>(d_in, part); });
+  }
+};
+
+/// Few rows of whole packs in one matrix, a team each, which take two or three microseconds: every multiprocessor
+/// fetches the parameters anew, of which there are few.
+template <class Exec, class T, class Shape>
+struct FewRowsSoftmaxBackward {
+  using Row = PackedRow<Exec, Shape, T>;
+  using Raw = typename Row::RawParts;
+
+  T const *in, *d_out;
+  T* d_in;
+  int in_row, d_out_row, d_in_row, packs;
+  SoftmaxGradientOfRow<Row, Shape> of_row;
+  T rest;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    int const at = team.league_rank();
+    Row const row(Row::Atoms::thread(), packs);
+    Raw raw, gradient;
+    row.load(in + std::int64_t{at} * in_row, raw, rest);
+    row.load(d_out + std::int64_t{at} * d_out_row, gradient, T(0.0f));
+    T* const to = d_in + std::int64_t{at} * d_in_row;
+    of_row(row, raw, gradient, [&](auto const& part) {
+      unroll<Shape::packs>([&](auto k) {
+        auto const x = part(k);
+        if (row.has(k)) store_pack<Row::width>(to + row.column(k), Row::Atoms::template narrowed<T>(x));
+      });
+    });
+  }
+};
+
+/// Starts it for 65 to 512 packs, with as many threads on a multiprocessor as it runs at once at most. Whether it has.
+template <class Exec, class T>
+bool start_few_rows_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, PackedGrid const& rows,
+                                     float scale, float outer, T rest) {
+  bool started = false;
+  auto const step = [](RowArray const& a) { return a.stride[2]; };
+  auto const counts = [&](RowArray const& a) { return step(a) >= 0 && step(a) <= std::numeric_limits<int>::max(); };
+  if (rows.ragged || !rows.flat || rows.packs <= 64 || rows.packs > 512) return false;
+  if (!counts(problem.in) || !counts(problem.d_out) || !counts(problem.d_in)) return false;
+  auto const start = [&](auto shape) {
+    using Shape = decltype(shape);
+    using Kernel = FewRowsSoftmaxBackward<KernelSpace<Exec>, T, Shape>;
+    if (rows.rows * Shape::threads > std::int64_t{1024} * Machine<KernelSpace<Exec>>::concurrency(exec)) return;
+    auto const data = [](RowArray const& a) { return static_cast<T*>(const_cast<void*>(a.data)); };
+    launch<Shape::threads, 512 / Shape::threads>(problem.label, exec, rows.rows, 0,
+                                                 Kernel{data(problem.in),
+                                                        data(problem.d_out),
+                                                        data(problem.d_in),
+                                                        static_cast<int>(step(problem.in)),
+                                                        static_cast<int>(step(problem.d_out)),
+                                                        static_cast<int>(step(problem.d_in)),
+                                                        rows.packs,
+                                                        {scale, outer, problem.log, problem.from_output},
+                                                        rest});
+    started = true;
+  };
+  if (rows.packs <= 128)
+    start(PairShape<64, 64>{});
+  else if (rows.packs <= 256)
+    start(PairShape<128, 128>{});
+  else
+    start(PairShape<256, 256>{});
+  return started;
+}
 
 }  // namespace tessera::detail
 

@@ -8,12 +8,12 @@
 
 namespace tessera::detail {
 
-/// A thread's part of the gradient of a norm's row of T: `Packs` packs of each operand in scratch, `Threads` packs
-/// apart, and the gradients of their columns over all rows in registers.
-template <class Exec, class T, int Threads, int Packs>
+/// A thread's part of the gradient of a norm's row of T: `Packs` packs of each operand, `Threads` packs apart, in
+/// scratch or in registers, and the gradients of their columns over all rows in registers.
+template <class Exec, class T, int Threads, int Packs, int Width = packed_width<T>>
 struct StagedNormGradient {
   using Atoms = WarpAtoms<Exec>;
-  static constexpr int packs = Packs, width = packed_width<T>;
+  static constexpr int packs = Packs, width = Width;
   using Raw = Pack<T, width>;
   using Values = Pack<float, width>;
 
