@@ -9,7 +9,6 @@
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/row_types.hpp>
-#include <tessera/unroll.hpp>
 
 namespace tessera::detail {
 
@@ -70,11 +69,18 @@ struct SumColumns : ColumnSums<Acc> {
     if (column < columns) {
       Acc const* const from = parts[which] + column;
       constexpr int at_once = 8;
-      TESSERA_ROLLED
-      for (std::int64_t i = group; i < rows; i += at_once * groups) {
+      std::int64_t i = group;
+      for (; i + (at_once - 1) * groups < rows; i += at_once * groups) {
+        Values x[at_once];
+        unroll<at_once>([&](auto u) { x[u] = load_pack<Width>(from + (i + u * groups) * columns); });
+        unroll<at_once>([&](auto u) { add(sum, x[u]); });
+      }
+      if constexpr (groups > 1) {
+        for (; i < rows; i += groups) add(sum, load_pack<Width>(from + i * columns));
+      } else {  // what is left is often all, and on its way together
         Values x[at_once] = {};
         unroll<at_once>([&](auto u) {
-          if (i + u * groups < rows) x[u] = load_pack<Width>(from + (i + u * groups) * columns);
+          if (i + u < rows) x[u] = load_pack<Width>(from + (i + u) * columns);
         });
         unroll<at_once>([&](auto u) { add(sum, x[u]); });
       }
