@@ -114,14 +114,15 @@ struct LongNorm {
     unroll<Rows::batch / some>([&](auto group) {
       constexpr int first = decltype(group)::value * some;
       Raw slopes[some], offsets[some];
-      auto const load = [&](Raw(&to)[some], Operand const& from) TESSERA_INLINE_LAMBDA {
+      // Of a pack that is not there anything is as good.
+      auto const load = [&](Raw(&to)[some], Operand const& from, Operand const& any) TESSERA_INLINE_LAMBDA {
         unroll<some>([&](auto i) {
-          int const at = packs.first + (packs.has(first + i) ? (first + i) * Rows::step : 0);
-          to[i] = load_pack<width>(static_cast<T const*>(from.data) + at);
+          T const* const at = static_cast<T const*>(from.data) + packs.first + (first + i) * Rows::step;
+          to[i] = load_pack<width>(packs.has(first + i) ? at : static_cast<T const*>(any.data));
         });
       };
-      load(slopes, parameters.weight);
-      if (biased) load(offsets, parameters.bias);
+      load(slopes, parameters.weight, weight);
+      if (biased) load(offsets, parameters.bias, bias);
       unroll<some>([&](auto i) {
         write(Constant<first + decltype(i)::value>{}, [&](Values& x) TESSERA_INLINE_LAMBDA {
           Values const slope = Atoms::widened(slopes[i]);
