@@ -175,12 +175,13 @@ void norm_backward(char const* op, bool centered, Exec const& exec, DIn const& d
   });
   std::size_t const needed = norm_backward_workspace(exec, problem);
   auto const& workspace = options.workspace;
-  if (workspace.size() < needed || reinterpret_cast<std::uintptr_t>(workspace.data()) % 16 != 0)
+  bool const aligned = reinterpret_cast<std::uintptr_t>(workspace.data()) % 16 == 0;
+  if (needed > 0 && (workspace.size() < needed || !aligned))
     throw Error(ErrorCode::workspace, std::string(op) + ": in " + shape(array(in)) + " needs a workspace of " +
                                           std::to_string(needed) + " bytes aligned to 16, " +
                                           std::to_string(workspace.size()) + " were passed" +
                                           (workspace.size() < needed ? "" : " unaligned"));
-  if (workspace.size() > 0) {
+  if (workspace.size() > 0 && aligned) {
     check_output_apart(op, "workspace", workspace, [&](auto const& f) {
       of_columns(f);
       f("d_weight", d_weight);

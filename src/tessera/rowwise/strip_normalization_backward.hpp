@@ -27,9 +27,10 @@
 namespace tessera::detail {
 
 inline constexpr int strip_threads = 512;
-inline constexpr std::int64_t shortest_strips = 4096;  // of what a team could have
-inline constexpr int strip_batch = 128;                // rows about which a team knows something at a time
+inline constexpr int strip_batch = 128;  // rows about which a team knows something at a time
 inline constexpr int most_strip_stages = 6;
+/// Rows of so many columns have other kernels, whatever they are.
+inline constexpr std::int64_t shortest_strips = 4096;
 /// Of packs of elements of 16 bits, or else half as many, for which there are registers enough.
 constexpr int strip_columns(bool small) { return strip_threads * (small ? staying_columns : staying_columns / 2); }
 
@@ -164,7 +165,7 @@ struct NormStrip {
   }
 
  private:
-  /// operand(which, its place in the row, at which pack k of the thread is) for those that are present.
+  /// f(which, the place of the thread's first pack of row `row`) for those that are present.
   template <int Operands, class F>
   KOKKOS_FORCEINLINE_FUNCTION void each_operand(Place const& p, int row, Operand const (&operands)[Operands],
                                                 F const& f) const {
@@ -355,8 +356,10 @@ void start_strips(char const* label, Exec const& exec, Kernel kernel) {
 template <class T, int Width, class Exec>
 std::int64_t start_strip_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid) {
   using Space = KernelSpace<Exec>;
+  constexpr std::int64_t most =
+      std::numeric_limits<std::int32_t>::max();  // columns, with what is behind the last strip
+  if (grid.tiles() > most / 4 || grid.columns > most / 2) return 0;
   PackedGrid const rows(grid, Width);
-  if (rows.rows > std::numeric_limits<std::int32_t>::max() / 4) return 0;
   auto const packed = [&](RowArray const& a) { return operand(a, grid, Width, true); };
   NormStrip<Space, T, Width> strip{rows,
                                    packed(problem.d_in),
