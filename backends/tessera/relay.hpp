@@ -12,15 +12,15 @@ namespace tessera::detail {
 /// parts and go on; warps behind them relay these to the other teams and say what has come of it. No two warps of the
 /// first kind ever wait for each other. Specialised by the backend that has it:
 ///
-///     bytes, turns           of scratch, at the same place in all teams; rows i and i + turns use the same part of it,
-///                            so that whoever gives row i has been told of row i - (turns - 2) / 2 or a later one
-///     Relay(scratch, n)      of n teams
-///     begin(), wait()        one after the other by all threads, before what follows
-///     give(x, i)             a warp's part of row i, 16 bytes at most, the same in all lanes
-///     given<X>(i)            lane j of the warp that relays row i gets what warp j has given, or an X{} if there is
-///     none exchange(x, i)         the same warp, with its team's part: lane j gets that of team j, or an X{} tell(x,
-///     i)             the same warp, with what all give() have led to told<X>(i)             which every warp of the
-///     first kind gets
+///     bytes, turns    of scratch, at the same place in all teams; rows i and i + turns use the same part of it, so
+///                     that whoever gives row i has been told of row i - (turns - 2) / 2 or a later one
+///     Relay(scratch, n)  of n teams
+///     begin(), wait() one after the other by all threads, before what follows
+///     give(x, i)      a warp's part of row i, 16 bytes at most, the same in all lanes
+///     given<X>(i)     lane j of the warp that relays row i gets what warp j has given, or an X{} if there is none
+///     exchange(x, i)  the same warp, with its team's part: lane j gets that of team j, or an X{}
+///     tell(x, i)      the same warp, with what all give() have led to
+///     told<X>(i)      which every warp of the first kind gets
 ///
 /// Row i is relayed by a warp that relays row i + turns as well.
 template <class Exec, int Warps>

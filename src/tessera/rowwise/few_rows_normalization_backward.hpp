@@ -7,29 +7,10 @@
 #include <limits>
 
 #include <tessera/normalization_backward.hpp>
+#include <tessera/rowwise/norm_backward_sums.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 
 namespace tessera::detail {
-
-/// The workspace: (parts, columns) for each gradient that is wanted.
-template <class Acc>
-struct NormBackwardSums {
-  Acc *weights = nullptr, *biases = nullptr;
-  void* behind;  // them, aligned to 8
-
-  NormBackwardSums(NormBackwardProblem const& problem, std::int64_t parts) {
-    auto* next = static_cast<Acc*>(problem.workspace);
-    if (problem.d_weight.present()) {
-      weights = next;
-      next += parts * problem.in.extent[3];
-    }
-    if (problem.d_bias.present()) {
-      biases = next;
-      next += parts * problem.in.extent[3];
-    }
-    behind = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(next) + 7) / 8 * 8);
-  }
-};
 
 /// Gradients of norms of some thousand rows, which take a few microseconds: every row is on its way at once, a warp has
 /// one, and the sums of columns are left for eight of them together. One matrix of whole packs, all of T but for the

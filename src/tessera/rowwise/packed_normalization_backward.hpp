@@ -405,7 +405,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       if (whole && together == 1) {
         with_staying_shape<T>(staying_lanes(grid.columns), start);
       } else if (whole) {
-        if (together > 1) started = start_relayed_norm_backward<T>(exec, problem, grid, rows, together);
+        if (together > 1) started = start_relayed_norm_backward<T>(exec, problem, grid, together);
         if (started == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
       } else if (neighbours) {
         if (rows.flat && together == 1 &&

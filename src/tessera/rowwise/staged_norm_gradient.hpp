@@ -12,6 +12,7 @@ namespace tessera::detail {
 /// scratch or in registers, and the gradients of their columns over all rows in registers.
 template <class Exec, class T, int Threads, int Packs, int Width = packed_width<T>>
 struct StagedNormGradient {
+  using Element = T;
   using Atoms = WarpAtoms<Exec>;
   static constexpr int packs = Packs, width = Width;
   using Raw = Pack<T, width>;

@@ -8,10 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include <tessera/rowwise/few_rows_normalization_backward.hpp>
-#include <tessera/rowwise/packed_normalization.hpp>
-#include <tessera/rowwise/row_stream.hpp>
-#include <tessera/rowwise/staged_norm_gradient.hpp>
+#include <tessera/rowwise/long_norm_gradient.hpp>
 #include <tessera/rowwise/staying_shapes.hpp>
 
 // Gradients of norms whose rows are too long for all teams that can share one. A team has a strip of columns of many
@@ -64,71 +61,57 @@ std::size_t strip_workspace(Exec const& exec, std::int64_t rows, std::int64_t co
   return most;
 }
 
-/// One thread's part of a strip, in packs of `Width` elements. Rows of whole packs are on their way into scratch, as
-/// many as it has room for; of others the next one is on its way into registers.
+/// A strip's packs of `Width` elements: rows of whole packs are on their way into scratch, as many as it has room for;
+/// of others the next one is on its way into registers.
 template <class Exec, class T, int Width>
-struct NormStrip {
-  static constexpr int width = Width, packs = strip_columns(Width > 4) / (strip_threads * Width),
-                       step = strip_threads * Width, warps = strip_threads / 32;
+struct StripShape {
   static constexpr bool streams = Width == packed_width<T>;
+  static constexpr int packs = strip_columns(Width > 4) / (strip_threads * Width);
   using Staged = StagedNormGradient<Exec, T, streams ? strip_threads : 1, packs, Width>;
-  using Atoms = WarpAtoms<Exec>;
-  using Raw = typename Staged::Raw;
-  using Sums = typename Staged::Sums;
-  using Statistics = typename Staged::Statistics;
-  static constexpr bool starts_early = true;
+};
 
-  PackedGrid grid;
-  Operand d_in, d_out, in, d_sum, mean, rstd, weight;
-  float inverse_length;
-  bool centered;
+/// One thread's part of a strip.
+template <class Exec, class T, int Width>
+struct NormStrip : LongNormGradient<typename StripShape<Exec, T, Width>::Staged> {
+  using Staged = typename StripShape<Exec, T, Width>::Staged;
+  using Base = LongNormGradient<Staged>;
+  using typename Base::Atoms, typename Base::Sums;
+  using Raw = typename Staged::Raw;
+  static constexpr int width = Width, packs = Staged::packs, warps = strip_threads / 32;
+  static constexpr bool starts_early = true, streams = StripShape<Exec, T, Width>::streams;
+
   StripLayout layout = {};
-  int stages = 1;                                   // rows that there is room for
-  Sums* parts = nullptr;                            // (rows, strips)
-  float *d_weights = nullptr, *d_biases = nullptr;  // (groups, columns), either may be absent
+  int stages = 1;         // rows that there is room for
+  Sums* parts = nullptr;  // (rows, strips)
 
   static constexpr std::size_t stage_bytes(int operands) { return sizeof(Raw) * strip_threads * packs * operands; }
 
-  /// A team's rows, and a thread's first column of them.
+  /// A team's rows, and a thread's columns of them.
   struct Place {
-    int strip, group, first_row, rows, column, left;
+    static constexpr int step = strip_threads * Width;
+    int strip, group, first_row, rows, pack, left;
     KOKKOS_FORCEINLINE_FUNCTION bool has(int k) const { return k * strip_threads < left; }
+    KOKKOS_FORCEINLINE_FUNCTION int column() const { return pack * Width; }
   };
   KOKKOS_FORCEINLINE_FUNCTION Place place(TeamMember<Exec> const& team) const {
     Place p;
     p.group = team.league_rank() / layout.strips;
     p.strip = team.league_rank() - p.group * layout.strips;
     p.first_row = p.group * layout.rows;
-    int const left = static_cast<int>(grid.rows) - p.first_row,
-              pack = p.strip * strip_threads * packs + Atoms::thread();
+    int const left = static_cast<int>(this->grid.rows) - p.first_row;
     p.rows = left < layout.rows ? left : layout.rows;
-    p.column = pack * width;
-    p.left = grid.packs - pack;
+    p.pack = p.strip * strip_threads * packs + Atoms::thread();
+    p.left = this->grid.packs - p.pack;
     return p;
   }
-  KOKKOS_FORCEINLINE_FUNCTION typename Staged::Slopes slopes(Place const& p) const {
-    typename Staged::Slopes all;
-    unroll<packs>([&](auto k) {
-      for (int j = 0; j < width; ++j) all.pack[k][j] = 1;
-      if (weight.present() && p.has(k)) all.pack[k] = load_parameter<Atoms, T, width>(weight, p.column + k * step);
-    });
-    return all;
-  }
-  KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(int row) const {
-    std::int64_t at[2];
-    LongRowPlace{grid, row}.offsets({mean, rstd}, at);
-    return {centered ? static_cast<float const*>(mean.data)[at[0]] : 0.0f, static_cast<float const*>(rstd.data)[at[1]]};
-  }
-  KOKKOS_FORCEINLINE_FUNCTION static Sums joined(Sums const& x) {
-    return {Atoms::template join<32>(x.gradient, Add{}), Atoms::template join<32>(x.product, Add{})};
-  }
+  KOKKOS_FORCEINLINE_FUNCTION LongRowPlace row(Place const& p, int i) const { return {this->grid, p.first_row + i}; }
 
   /// f(i, stage) for the team's rows in order, or backwards, of which the operands are in a stage, zeros where there is
   /// none. before(i, count), in which threads may meet, comes before some rows from i on.
   template <bool Backwards, int Operands, class Before, class F>
   KOKKOS_FORCEINLINE_FUNCTION void each_row(Place const& p, void* room, Operand const (&operands)[Operands],
                                             Before const& before, F const& f) const {
-    auto const row = [&](int turn) { return Backwards ? p.rows - 1 - turn : turn; };
+    auto const at = [&](int turn) { return Backwards ? p.rows - 1 - turn : turn; };
     auto const begin = [&](int turn) TESSERA_INLINE_LAMBDA {
       int const left = p.rows - turn, count = left < strip_batch ? left : strip_batch;
       if (turn % strip_batch == 0) before(Backwards ? left - count : turn, count);
@@ -140,40 +123,39 @@ struct NormStrip {
       TESSERA_ROLLED
       for (int i = 0; i < stages; ++i) {
         clear_beyond<Operands>(p, mine + i * of_stage);
-        copy(p, i < p.rows, row(i), operands, mine + i * of_stage);
+        copy(p, i < p.rows, at(i), operands, mine + i * of_stage);
       }
       int stage = 0;
       TESSERA_ROLLED
       for (int turn = 0; turn < p.rows; ++turn) {
         if (turn > 0) begin(turn);
         Atoms::wait_for_copies(stages - 1);
-        f(row(turn), mine + stage * of_stage);
-        copy(p, turn + stages < p.rows, row(turn + stages), operands, mine + stage * of_stage);
+        f(at(turn), mine + stage * of_stage);
+        copy(p, turn + stages < p.rows, at(turn + stages), operands, mine + stage * of_stage);
         stage = stage + 1 < stages ? stage + 1 : 0;
       }
     } else {
       Raw now[Operands * packs], next[Operands * packs];
-      load(p, row(0), operands, next);
+      load(p, at(0), operands, next);
       TESSERA_ROLLED
       for (int turn = 0; turn < p.rows; ++turn) {
         begin(turn);
         unroll<Operands * packs>([&](auto k) { now[k] = next[k]; });
-        if (turn + 1 < p.rows) load(p, row(turn + 1), operands, next);
-        f(row(turn), now);
+        if (turn + 1 < p.rows) load(p, at(turn + 1), operands, next);
+        f(at(turn), now);
       }
     }
   }
 
  private:
-  /// f(which, the place of the thread's first pack of row `row`) for those that are present.
+  /// f(which, the place of the thread's first pack of row i).
   template <int Operands, class F>
-  KOKKOS_FORCEINLINE_FUNCTION void each_operand(Place const& p, int row, Operand const (&operands)[Operands],
+  KOKKOS_FORCEINLINE_FUNCTION void each_operand(Place const& p, int i, Operand const (&operands)[Operands],
                                                 F const& f) const {
     std::int64_t offsets[Operands];
-    LongRowPlace{grid, p.first_row + row}.offsets(operands, offsets);
-    unroll<Operands>([&](auto which) {
-      if (operands[which].present()) f(which, static_cast<T const*>(operands[which].data) + offsets[which] + p.column);
-    });
+    row(p, i).offsets(operands, offsets);
+    unroll<Operands>(
+        [&](auto which) { f(which, static_cast<T const*>(operands[which].data) + offsets[which] + p.column()); });
   }
   template <int Operands>
   KOKKOS_FORCEINLINE_FUNCTION void clear_beyond(Place const& p, Raw* stage) const {
@@ -183,26 +165,26 @@ struct NormStrip {
         for (int j = 0; j < width; ++j) stage[(which * packs + k) * strip_threads][j] = T(0.0f);
     });
   }
-  /// Begins to copy a row, if there `is` one.
+  /// Begins to copy row i, if there `is` one.
   template <int Operands>
-  KOKKOS_FORCEINLINE_FUNCTION void copy(Place const& p, bool is, int row, Operand const (&operands)[Operands],
+  KOKKOS_FORCEINLINE_FUNCTION void copy(Place const& p, bool is, int i, Operand const (&operands)[Operands],
                                         Raw* stage) const {
     if (is)
-      each_operand(p, row, operands, [&](auto which, T const* from) TESSERA_INLINE_LAMBDA {
+      each_operand(p, i, operands, [&](auto which, T const* from) TESSERA_INLINE_LAMBDA {
         unroll<packs>([&](auto k) {
-          if (p.has(k)) Atoms::copy_ahead(&stage[(which * packs + k) * strip_threads], from + k * step);
+          if (p.has(k)) Atoms::copy_ahead(&stage[(which * packs + k) * strip_threads], from + k * Place::step);
         });
       });
     Atoms::end_copies();
   }
   template <int Operands>
-  KOKKOS_FORCEINLINE_FUNCTION void load(Place const& p, int row, Operand const (&operands)[Operands],
+  KOKKOS_FORCEINLINE_FUNCTION void load(Place const& p, int i, Operand const (&operands)[Operands],
                                         Raw (&to)[Operands * packs]) const {
     unroll<Operands * packs>([&](auto k) { to[k] = __builtin_bit_cast(Raw, PackBits<T, width>::filled(T(0.0f))); });
-    each_operand(p, row, operands, [&](auto which, T const* from) TESSERA_INLINE_LAMBDA {
+    each_operand(p, i, operands, [&](auto which, T const* from) TESSERA_INLINE_LAMBDA {
       unroll<packs>([&](auto k) {
         constexpr int at = decltype(which)::value * packs + decltype(k)::value;
-        if (p.has(k)) to[at] = load_pack<width>(from + k * step);
+        if (p.has(k)) to[at] = load_pack<width>(from + k * Place::step);
       });
     });
   }
@@ -213,8 +195,8 @@ template <class Exec, class T, int Width>
 struct NormStripSums : NormStrip<Exec, T, Width> {
   using Strip = NormStrip<Exec, T, Width>;
   using Strip::packs, Strip::warps;
-  using typename Strip::Staged, typename Strip::Raw, typename Strip::Sums, typename Strip::Statistics,
-      typename Strip::Atoms, typename Strip::Place;
+  using typename Strip::Staged, typename Strip::Raw, typename Strip::Sums, typename Strip::Atoms, typename Strip::Place;
+  using Statistics = typename Staged::Statistics;
   static constexpr int operands = 2;
 
   struct Kept {
@@ -227,7 +209,8 @@ struct NormStripSums : NormStrip<Exec, T, Width> {
         team.team_scratch(0).get_shmem_aligned(sizeof(Kept) + this->stages * Strip::stage_bytes(operands), 16));
     wait_for_kernels_before<Exec>();
     Place const p = this->place(team);
-    auto const slopes = this->slopes(p);
+    typename Staged::Slopes slopes;
+    this->load_slopes(p, slopes);
     int const thread = Atoms::thread();
     int first = 0, count = 0;  // rows at hand
     auto const leave_them = [&] {
@@ -240,7 +223,7 @@ struct NormStripSums : NormStrip<Exec, T, Width> {
           leave_them();
           first = i;
           count = some;
-          if (thread < count) kept->of_rows[thread] = this->statistics(p.first_row + first + thread);
+          if (thread < count) kept->of_rows[thread] = this->statistics(this->row(p, first + thread));
           team.team_barrier();
         },
         [&](int i, Raw* stage) TESSERA_INLINE_LAMBDA {
@@ -267,10 +250,10 @@ struct NormStripSums : NormStrip<Exec, T, Width> {
 template <class Exec, class T, int Width, bool Adds>
 struct NormStripGradients : NormStrip<Exec, T, Width> {
   using Strip = NormStrip<Exec, T, Width>;
-  using typename Strip::Staged, typename Strip::Raw, typename Strip::Sums, typename Strip::Statistics,
-      typename Strip::Atoms, typename Strip::Place;
+  using typename Strip::Staged, typename Strip::Raw, typename Strip::Sums, typename Strip::Atoms, typename Strip::Place;
+  using Statistics = typename Staged::Statistics;
   using Values = typename Staged::Values;
-  using Strip::packs, Strip::width, Strip::warps, Strip::step;
+  using Strip::packs, Strip::width, Strip::warps;
   static constexpr int operands = Adds ? 3 : 2;
 
   /// What is known of a row.
@@ -284,59 +267,52 @@ struct NormStripGradients : NormStrip<Exec, T, Width> {
     auto* const kept = static_cast<Kept*>(
         team.team_scratch(0).get_shmem_aligned(sizeof(Kept) + this->stages * Strip::stage_bytes(operands), 16));
     Place const p = this->place(team);
-    auto const slopes = this->slopes(p);
+    typename Staged::Slopes slopes;
+    this->load_slopes(p, slopes);
     typename Staged::Gradients gradients;
     wait_for_kernels_before<Exec>();
     int first = 0;  // of the rows at hand
     auto const find_some = [&](int i, int count) TESSERA_INLINE_LAMBDA {
       team.team_barrier();
       first = i;
-      find(p.first_row + i, count, *kept);
+      find(p, i, count, *kept);
       team.team_barrier();
     };
     auto const write = [&](int i, Raw* stage) TESSERA_INLINE_LAMBDA {
       Known const of_row = (*kept)[i - first];
-      T* const to = static_cast<T*>(const_cast<void*>(this->d_in.data)) +
-                    LongRowPlace{this->grid, p.first_row + i}.offset(this->d_in) + p.column;
+      T* const to =
+          static_cast<T*>(const_cast<void*>(this->d_in.data)) + this->row(p, i).offset(this->d_in) + p.column();
       Values unused[packs];
       Staged::template write_row<false>(stage, of_row.statistics, slopes, gradients, of_row.line, unused, Adds,
                                         [&](auto k, Values const& out) TESSERA_INLINE_LAMBDA {
                                           if (p.has(k))
-                                            store_pack<width>(to + k * step, Atoms::template narrowed<T>(out));
+                                            store_pack<width>(to + k * Place::step, Atoms::template narrowed<T>(out));
                                         });
     };
     if constexpr (Adds)
       this->template each_row<true>(p, kept + 1, {this->in, this->d_out, this->d_sum}, find_some, write);
     else
       this->template each_row<true>(p, kept + 1, {this->in, this->d_out}, find_some, write);
-    leave(p, this->d_weights, gradients.weights);
-    leave(p, this->d_biases, gradients.biases);
+    this->leave(p, p.group, gradients);
   }
 
  private:
   /// Of some rows, a warp each.
-  KOKKOS_FORCEINLINE_FUNCTION void find(int first, int count, Kept& known) const {
+  KOKKOS_FORCEINLINE_FUNCTION void find(Place const& p, int first, int count, Kept& known) const {
     int const thread = Atoms::thread(), strips = this->layout.strips;
     TESSERA_ROLLED
     for (int i = thread / 32; i < count; i += warps) {
       Sums all{0, 0};
-      Sums const* const of_row = this->parts + std::int64_t{first + i} * strips;
+      Sums const* const of_row = this->parts + std::int64_t{p.first_row + first + i} * strips;
       for (int strip = thread % 32; strip < strips; strip += 32) {
         all.gradient += of_row[strip].gradient;
         all.product += of_row[strip].product;
       }
       all = Strip::joined(all);
-      Statistics const own = this->statistics(first + i);
+      Statistics const own = this->statistics(this->row(p, first + i));
       if (thread % 32 == 0)
         known[i] = {typename Staged::Line(this->centered, this->inverse_length, own.factor, all), own};
     }
-  }
-  KOKKOS_FORCEINLINE_FUNCTION void leave(Place const& p, float* all, Values const (&sums)[packs]) const {
-    if (all == nullptr) return;
-    float* const to = all + std::int64_t{p.group} * this->grid.columns + p.column;
-    unroll<packs>([&](auto k) {
-      if (p.has(k)) store_pack<width>(to + k * step, sums[k]);
-    });
   }
 };
 
@@ -359,21 +335,11 @@ std::int64_t start_strip_norm_backward(Exec const& exec, NormBackwardProblem con
   constexpr std::int64_t most =
       std::numeric_limits<std::int32_t>::max();  // columns, with what is behind the last strip
   if (grid.tiles() > most / 4 || grid.columns > most / 2) return 0;
-  PackedGrid const rows(grid, Width);
-  auto const packed = [&](RowArray const& a) { return operand(a, grid, Width, true); };
-  NormStrip<Space, T, Width> strip{rows,
-                                   packed(problem.d_in),
-                                   packed(problem.d_out),
-                                   packed(problem.in),
-                                   packed(problem.d_sum),
-                                   packed(problem.mean),
-                                   packed(problem.rstd),
-                                   packed(problem.weight),
-                                   static_cast<float>(1.0 / static_cast<double>(grid.columns)),
-                                   problem.centered};
-  strip.layout = strip_layout(exec, rows.rows, grid.columns, Width > 4);
+  NormStrip<Space, T, Width> strip{{problem, grid}};
+  std::int64_t const rows = strip.grid.rows;
+  strip.layout = strip_layout(exec, rows, grid.columns, Width > 4);
   int const gradients = (problem.d_weight.present() ? 1 : 0) + (problem.d_bias.present() ? 1 : 0);
-  if (problem.workspace_bytes < strip_workspace(strip.layout, rows.rows, grid.columns, gradients)) return 0;
+  if (problem.workspace_bytes < strip_workspace(strip.layout, rows, grid.columns, gradients)) return 0;
   NormBackwardSums<float> const sums(problem, strip.layout.groups);
   strip.d_weights = sums.weights;
   strip.d_biases = sums.biases;
