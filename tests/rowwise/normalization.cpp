@@ -78,6 +78,11 @@ TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row 
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(2, 131072 + 8192);
   check_rows<Exec, float, float, float>(100, 10000);
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(260, 66000);  // many rows for each group of teams that share them
+  for (std::size_t n : {8193u, 16393u, 31001u}) {        // long and not of whole packs
+    check_rows<Exec, float, float, float>(7, n);
+    check_rows<Exec, bf16_t, bf16_t, bf16_t>(7, n);
+  }
+  check_rows<Exec, fp16_t, fp16_t, float>(150, 66001);
   check_rows<Exec, float, float, float>(20000, 3);
 }
 
@@ -95,7 +100,7 @@ TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm take every type", Exec, norm_
 
 TEST_CASE_TEMPLATE_DEFINE("layer_norm keeps the variance of rows far from zero", Exec, norm_offset) {
   // Mean 4096, deviation 0.6: E[x^2] - E[x]^2 in fp32 would lose the variance altogether.
-  for (std::size_t n : {100u, 3000u, 20000u}) check_rows<Exec, float, float, float>(4, n, 4095, 4097);
+  for (std::size_t n : {100u, 3000u, 20000u, 20003u}) check_rows<Exec, float, float, float>(4, n, 4095, 4097);
 }
 
 TEST_CASE_TEMPLATE_DEFINE("weight and bias may be absent, statistics are written", Exec, norm_statistics) {
@@ -126,7 +131,7 @@ TEST_CASE_TEMPLATE_DEFINE("weight and bias may be absent, statistics are written
 }
 
 TEST_CASE_TEMPLATE_DEFINE("a residual is added first, its sum written out", Exec, norm_residual) {
-  for (std::size_t n : {6u, 513u, 4096u, 17000u}) {
+  for (std::size_t n : {6u, 513u, 4096u, 17000u, 33001u}) {
     CAPTURE(n);
     ViewOf<Exec, bf16_t**> const in("in", 4, n), residual("residual", 4, n), out("out", 4, n), sum("sum", 4, n);
     auto const x = uniform<bf16_t>(4 * n, 1), r = uniform<bf16_t>(4 * n, 2);

@@ -71,17 +71,18 @@ void check_softmax(std::size_t rows, std::size_t n) {
 }
 
 /// Results of long rows; their numbers lie far from 0.
-template <class T>
+template <class T, class W = float>
 void check_results(std::size_t rows, std::size_t n, Warps const& machine = {}) {
   CAPTURE(rows);
   CAPTURE(n);
   HostView<T**> const in("in", rows, n), residual("residual", rows, n), out("out", rows, n), sum("sum", rows, n),
       expected("expected", rows, n), expected_sum("expected_sum", rows, n);
-  HostView<float*> const weight("weight", n), bias("bias", n), mean("mean", rows), rstd("rstd", rows);
+  HostView<W*> const weight("weight", n), bias("bias", n);
+  HostView<float*> const mean("mean", rows), rstd("rstd", rows);
   fill(in, uniform<T>(rows * n, 1, 60, 70));
   fill(residual, uniform<T>(rows * n, 2, -3, 3));
-  fill(weight, uniform<float>(n, 3));
-  fill(bias, uniform<float>(n, 4));
+  fill(weight, uniform<W>(n, 3));
+  fill(bias, uniform<W>(n, 4));
   auto const array = [](auto const& x) { return detail::row_array(detail::array(x)); };
   for (double scale : {1.0, -0.5})
     for (bool log : {false, true}) {
@@ -293,6 +294,15 @@ TEST_CASE("packed rows on warps: results of long rows") {
   check_results<bf16_t>(3, 32768);           // held by two teams,
   check_results<float>(2, 32764);            // by four,
   check_results<bf16_t>(2, 131072, {3, 8});  // by eight
+  check_results<bf16_t, bf16_t>(7, 40000);   // parameters asked for a slot ahead,
+  check_results<float, float>(3, 200000);    // also of a row that they do not keep
+  // Not of whole packs.
+  check_results<bf16_t, bf16_t>(9, 16393);
+  check_results<float>(7, 8197);
+  check_results<bf16_t>(3, 31001);
+  check_results<float>(3, 16001);
+  check_results<fp16_t, fp16_t>(3, 131073);
+  check_results<float>(2, 200001);
 }
 
 TEST_CASE("packed rows on warps: gradients of norms") {

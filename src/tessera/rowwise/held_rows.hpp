@@ -125,6 +125,10 @@ class HeldRows {
       if (is_in_row(at.column + j)) to[at.column - held.column + j] = x[j];
   }
   template <class To, class Some>
+  KOKKOS_FORCEINLINE_FUNCTION void store_now(To* to, Some const& at, int k, Pack<To, width> const& x) const {
+    store(to, at, k, x);
+  }
+  template <class To, class Some>
   KOKKOS_FORCEINLINE_FUNCTION void store_ends(To*, Some const&) const {}  // as of StreamedRows
 
   /// Of something that all rows have in common, from this thread's first column on: a copy of it in scratch, behind

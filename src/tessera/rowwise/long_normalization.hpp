@@ -44,7 +44,9 @@ struct LongNorm {
         [&](State& row, auto const& packs) TESSERA_INLINE_LAMBDA { add(row.part, rows, packs); },
         [&](auto const& each, int elements) {
           if (!centered) return SampleMoments{0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
-          return joined_moments(each, static_cast<float>(elements));
+          auto count = static_cast<float>(elements);
+          if constexpr (Rows::ragged) count = each(Add{}, [](auto const& x) { return x.count; });
+          return joined_moments(each, count);
         },
         [&](SampleMoments const& all, auto const& run)
             TESSERA_INLINE_LAMBDA { write_row(rows, parameters, all, run); });
@@ -54,13 +56,15 @@ struct LongNorm {
     SampleMoments part;
   };
 
-  /// Where this thread reads the parameters, from its first column on.
+  /// Where this thread reads the parameters, from its first column on; of ragged rows, which begin at another one each
+  /// time, from the row's first.
   struct Parameters {
     Operand weight, bias;
   };
   /// Those of the team's columns are the same for all rows: they are kept in scratch where there is room.
   KOKKOS_FORCEINLINE_FUNCTION Parameters kept(Rows const& rows) const {
     Parameters own{weight, bias};
+    if constexpr (Rows::ragged) return own;
     std::size_t before = 0;  // bytes of a column that are kept
     auto const keep = [&](Operand& a) {
       if (!a.present()) return;
@@ -94,7 +98,9 @@ struct LongNorm {
         scale(x);
         output.store(packs, k, x);
       };
-      if (own)
+      if constexpr (Rows::ragged)
+        scaled_by_element(rows, packs, write);
+      else if (own)
         scaled(parameters, packs, write);
       else
         unroll<Rows::batch>([&](auto k) {
@@ -103,8 +109,40 @@ struct LongNorm {
               scale_pack<Atoms, T, false>(parameters.weight, parameters.bias, packs.first + k * Rows::step, x);
           });
         });
+      output.store_ends(packs);
     };
     run(put, std::true_type{});
+  }
+  /// Of ragged rows, whose packs are not packs of parameters: element by element, of some packs at a time.
+  template <class Packs, class Write>
+  KOKKOS_FORCEINLINE_FUNCTION void scaled_by_element(Rows const& rows, Packs const& packs, Write const& write) const {
+    constexpr int all = batch_of<Packs>, some = all > 1 ? Rows::packs_with_parameters / 2 : 1;
+    unroll<all / some>([&](auto group) TESSERA_INLINE_LAMBDA {
+      constexpr int first = decltype(group)::value * some;
+      Values slopes[some], offsets[some];
+      auto const load = [&](Values(&to)[some], Operand const& from, float missing) TESSERA_INLINE_LAMBDA {
+        unroll<some>([&](auto i) TESSERA_INLINE_LAMBDA {
+          for (int j = 0; j < width; ++j) to[i][j] = missing;
+        });
+        if (!from.present()) return;
+        TypeList<T, float>::visit(from.type, [&](auto tag) TESSERA_INLINE_LAMBDA {
+          using Parameter = typename decltype(tag)::type;
+          unroll<some>([&](auto i) TESSERA_INLINE_LAMBDA {
+            constexpr int k = first + decltype(i)::value;
+            auto const* const at = static_cast<Parameter const*>(from.data) + column(packs, k);
+            for (int j = 0; j < width; ++j)
+              if (rows.has_element(packs, k, j)) to[i][j] = static_cast<float>(at[j]);
+          });
+        });
+      };
+      load(slopes, weight, 1.0f);
+      load(offsets, bias, 0.0f);
+      unroll<some>([&](auto i) TESSERA_INLINE_LAMBDA {
+        write(Constant<first + decltype(i)::value>{}, [&](Values& x) TESSERA_INLINE_LAMBDA {
+          for (int j = 0; j < width; ++j) x[j] = x[j] * slopes[i][j] + offsets[i][j];
+        });
+      });
+    });
   }
   /// With parameters of T, of some packs at a time, all of which are read before the first is waited for.
   template <class Packs, class Write>
@@ -137,6 +175,24 @@ struct LongNorm {
     });
   }
 
+  /// The first column of pack k of ragged rows; elements before the row's first one have negative columns.
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION static int column(Packs const& packs, int k) {
+    return packs.column + packs.first + k * Rows::step;
+  }
+  /// How many of the packs' elements are in the row.
+  template <class Packs>
+  KOKKOS_FORCEINLINE_FUNCTION int elements(Packs const& packs) const {
+    if constexpr (!Rows::ragged) return packs.count() * width;
+    int all = 0;
+    unroll<batch_of<Packs>>([&](auto k) {
+      int const first = column(packs, k), begin = first > 0 ? first : 0,
+                end = first + width < grid.columns ? first + width : grid.columns;
+      all += packs.has(k) && end > begin ? end - begin : 0;
+    });
+    return all;
+  }
+
   /// What is normalised: a sum that is kept is rounded.
   template <class Packs, class K>
   KOKKOS_FORCEINLINE_FUNCTION Values values(Packs const& packs, K k) const {
@@ -152,26 +208,30 @@ struct LongNorm {
   /// Of some packs of the row that is read; writes the sum with the residual.
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION void add(SampleMoments& all, Rows const& rows, Packs const& packs) const {
+    constexpr int batch = batch_of<Packs>;
     if (operands == 2 && sum.present())
-      unroll<Rows::batch>(
-          [&](auto k) { rows.store(rows.data_of_read(sum), packs, k, Atoms::template narrowed<T>(values(packs, k))); });
+      unroll<batch>([&](auto k) {
+        rows.store_now(rows.data_of_read(sum), packs, k, Atoms::template narrowed<T>(values(packs, k)));
+      });
     if (centered)
-      include_packs<Rows::batch, width>(
-          all, packs.count() * width, [&](auto k) TESSERA_INLINE_LAMBDA { return values(packs, k); },
-          [&](auto k) TESSERA_INLINE_LAMBDA { return packs.has(k); });
+      include_packs<batch, width, Rows::ragged>(
+          all, elements(packs), [&](auto k) TESSERA_INLINE_LAMBDA { return values(packs, k); },
+          [&](auto k) TESSERA_INLINE_LAMBDA { return packs.has(k); },
+          [&](auto k, int j) TESSERA_INLINE_LAMBDA { return rows.has_element(packs, k, j); });
     else
-      unroll<Rows::batch>([&](auto k) {
+      unroll<batch>([&](auto k) {
         Values const x = values(packs, k);
         for (int j = 0; j < width; ++j) all.squares += x[j] * x[j];
       });
   }
 };
 
-/// Unless what is read twice could have been overwritten meanwhile.
-inline StreamUse use_of_long_norm(NormProblem const& problem) {
+/// Unless what is read twice could have been overwritten meanwhile. Of ragged rows no thread has the same columns
+/// twice, whose parameters could be kept.
+inline StreamUse use_of_long_norm(NormProblem const& problem, bool ragged) {
   bool const overwrites =
       problem.sum.present() && (problem.sum.data == problem.in.data || problem.sum.data == problem.residual.data);
-  auto const bytes = [](RowArray const& a) { return a.present() ? size_of(a.type) : 0; };
+  auto const bytes = [&](RowArray const& a) { return a.present() && !ragged ? size_of(a.type) : 0; };
   return {.may_repeat = !overwrites,
           .is_light = !problem.centered,
           .column_bytes = {bytes(problem.weight), bytes(problem.bias)}};
@@ -194,9 +254,8 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                    is_packed_output<T>(problem.out, grid);
       for (RowArray const* a : {&problem.in, &problem.residual, &problem.sum})
         whole = whole && is_packed_operand(*a, grid, width, type);
-      if (!whole &&
-          !(are_neighbouring_parameters<T>(problem.weight) && are_neighbouring_parameters<T>(problem.bias) &&
-            make_ragged<T>(rows, grid, problem.in, problem.out, problem.residual, problem.sum) && fits_a_team(rows)))
+      if (!whole && !(are_neighbouring_parameters<T>(problem.weight) && are_neighbouring_parameters<T>(problem.bias) &&
+                      make_ragged<T>(rows, grid, problem.in, problem.out, problem.residual, problem.sum)))
         return;
       using Space = KernelSpace<Exec>;
       auto const packed = [&](RowArray const& a) { return operand(a, grid, width, true); };
@@ -209,8 +268,8 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
       if (!fits_a_team(rows)) {
         if ((started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
         auto const start = [&](auto read) {
-          return launch_long<Space, T, decltype(read)::value, false>(
-              problem.label, exec, rows, use_of_long_norm(problem), [&](auto kind) {
+          return launch_long<Space, T, decltype(read)::value>(
+              problem.label, exec, rows, use_of_long_norm(problem, rows.ragged), [&](auto kind) {
                 return LongNorm<typename decltype(kind)::type>{
                     rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
               });

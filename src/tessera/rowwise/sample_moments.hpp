@@ -24,19 +24,28 @@ KOKKOS_FORCEINLINE_FUNCTION SampleMoments joined_moments(Each const& each, float
           })};
 }
 
-/// Adds `Packs` packs, values(k) if has(k), of `Width` elements, `elements` of which are there.
-template <int Packs, int Width, class Values, class Has>
-KOKKOS_FORCEINLINE_FUNCTION void include_packs(SampleMoments& all, int elements, Values const& values, Has const& has) {
+/// Adds `Packs` packs, values(k) if has(k), of `Width` elements, `elements` of which are there. A pack may be a part of
+/// one if it is `Ragged`: has_element(k, j) says what of it is there, and the rest is 0.
+template <int Packs, int Width, bool Ragged = false, class Values, class Has, class HasElement>
+KOKKOS_FORCEINLINE_FUNCTION void include_packs(SampleMoments& all, int elements, Values const& values, Has const& has,
+                                               HasElement const& has_element) {
   auto const count = static_cast<float>(elements);
   // About the mean of the first pack, which is near enough: they are at most so many times as far from it as from
   // their own mean as there are more packs.
-  float const near = sum_of(values(Constant<0>{})) * (1.0f / Width);
+  float of_first = Width;
+  if constexpr (Ragged) {
+    of_first = 0;
+    for (int j = 0; j < Width; ++j) of_first += has_element(Constant<0>{}, j) ? 1.0f : 0.0f;
+    of_first = of_first > 0 ? of_first : 1.0f;
+  }
+  float const near = sum_of(values(Constant<0>{})) * (1.0f / of_first);
   float sum = 0, squares = 0;
   unroll<Packs>([&](auto k) {
     auto const x = values(k);
     float own = 0, own_squares = 0;
     for (int j = 0; j < Width; ++j) {
-      float const difference = x[j] - near;
+      float difference = x[j] - near;
+      if constexpr (Ragged) difference = has_element(k, j) ? difference : 0.0f;
       own += difference;
       own_squares += difference * difference;
     }
@@ -52,6 +61,10 @@ KOKKOS_FORCEINLINE_FUNCTION void include_packs(SampleMoments& all, int elements,
   }
   float const both = all.count + count, difference = center - all.mean, part = count / both;
   all = {both, all.mean + difference * part, all.squares + squares + difference * difference * all.count * part};
+}
+template <int Packs, int Width, class Values, class Has>
+KOKKOS_FORCEINLINE_FUNCTION void include_packs(SampleMoments& all, int elements, Values const& values, Has const& has) {
+  include_packs<Packs, Width>(all, elements, values, has, [](auto, int) { return true; });
 }
 
 }  // namespace tessera::detail

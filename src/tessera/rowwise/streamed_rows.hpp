@@ -152,6 +152,18 @@ class StreamedRows {
         store_pack<width>(reinterpret_cast<To*>(at.place + k * threads), x);
     }
   }
+  /// The same at once, while the pack in scratch is still needed: with more instructions.
+  template <bool Full, class To>
+  KOKKOS_FORCEINLINE_FUNCTION void store_now(To* to, Packs<Full> const& at, int k, Pack<To, width> const& x) const {
+    int const column = at.column + at.first + k * step;
+    if (!ragged || (Full && k > 0) || is_whole(column)) {
+      store(to, at, k, x);
+    } else if (at.has(k)) {
+      to += at.first + k * step;
+      for (int j = 0; j < width; ++j)
+        if (is_in_row(column + j)) to[j] = x[j];
+    }
+  }
   /// What is in the row of packs that are not whole, which store() has left in scratch.
   template <bool Full, class To>
   KOKKOS_FORCEINLINE_FUNCTION void store_ends(To* to, Packs<Full> const& at) const {
