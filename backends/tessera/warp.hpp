@@ -25,6 +25,7 @@ namespace tessera::detail {
 ///                                 `i` counts the calls
 ///     posted_part<Tag, X>(box, p, i, first)  lane j of every warp gets part first + j of p = n w, or an X{} if there
 ///                                 are fewer; before call i + 1 of post_part()
+///     settled(scratch)            the same place in scratch, which is not computed again wherever it is needed
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read
 ///     end_copies()                those since the last call are a group, which may be empty

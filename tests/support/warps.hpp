@@ -278,6 +278,10 @@ struct WarpAtoms<test::Warps> {
     int const which = first + s.thread() % 32;
     return which < parts ? part<Tag, T>(i, which) : T{};
   }
+  template <class T>
+  static T* settled(T* scratch) {
+    return scratch;
+  }
   template <class T, int N>
   static void copy_ahead(Pack<T, N>* to, T const* from) {
     test::WarpScheduler::instance().copy(to, load_pack<N>(from));

@@ -135,6 +135,12 @@ struct WarpAtoms<Kokkos::Cuda> {
     return x;
   }
 
+  template <class T>
+  __device__ __forceinline__ static T* settled(T* scratch) {
+    // From the address within scratch, so that the compiler knows what kind of memory it is.
+    auto const address = static_cast<std::size_t>(ptx::anew(static_cast<int>(ptx::shared_address(scratch))));
+    return static_cast<T*>(__cvta_shared_to_generic(address));
+  }
   template <class T, int N>
   __device__ __forceinline__ static void copy_ahead(Pack<T, N>* to, T const* from) {
 #if __CUDA_ARCH__ >= 800

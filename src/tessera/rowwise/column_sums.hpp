@@ -75,12 +75,10 @@ struct SumColumns : ColumnSums<Acc> {
         unroll<at_once>([&](auto u) { x[u] = load_pack<Width>(from + (i + u * groups) * columns); });
         unroll<at_once>([&](auto u) { add(sum, x[u]); });
       }
-      if constexpr (groups > 1) {
-        for (; i < rows; i += groups) add(sum, load_pack<Width>(from + i * columns));
-      } else {  // what is left is often all, and on its way together
+      if (i < rows) {  // often that is all: on its way together
         Values x[at_once] = {};
         unroll<at_once>([&](auto u) {
-          if (i + u < rows) x[u] = load_pack<Width>(from + (i + u) * columns);
+          if (i + u * groups < rows) x[u] = load_pack<Width>(from + (i + u * groups) * columns);
         });
         unroll<at_once>([&](auto u) { add(sum, x[u]); });
       }
@@ -115,12 +113,15 @@ void launch_column_sums(char const* label, Exec const& exec, ColumnSums<Acc> con
     launch<Kernel::threads>(label, exec, (sums.out[1] == nullptr ? 1 : 2) * kernel.teams_an_output(), Kernel::scratch(),
                             kernel);
   };
-  // Of few columns as many threads as there are, of many as wide loads, and of few parts a thread has them all.
-  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc)), many = 8, few_parts = 16;
-  if constexpr (Machine<KernelSpace<Exec>>::lanes > 1)
+  // Of few columns as many threads as there are, of very few for as few parts each; of many columns as wide loads, and
+  // of few parts a thread has them all.
+  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc)), many = 8, most = 32, few_parts = 16;
+  if constexpr (Machine<KernelSpace<Exec>>::lanes > 1) {
     if (sums.columns % wide == 0 && sums.columns >= 32768)
       return sums.rows <= few_parts ? start(Constant<wide>{}, Constant<1>{})
                                     : start(Constant<wide>{}, Constant<many>{});
+    if (sums.columns <= 512) return start(Constant<1>{}, Constant<most>{});
+  }
   start(Constant<1>{}, Constant<many>{});
 }
 

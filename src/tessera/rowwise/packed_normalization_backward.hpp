@@ -41,6 +41,11 @@ struct PackedNormBackward {
   using Values = typename Row::Values;
   static constexpr int packs = Shape::packs, width = Row::width;
   static constexpr bool starts_early = true, ragged = Row::ragged;
+  /// Of the rows that a team works on side by side, whose sums meet in scratch: floats from one row to the next, so
+  /// that two short rows have all banks, and bytes of all.
+  static constexpr bool joins = !ragged && Shape::rows_a_team > 1;
+  static constexpr int joined_columns = Shape::lanes * packs * width, joined_pitch = joined_columns + 4;
+  static constexpr std::size_t joined_bytes = joins ? sizeof(float) * 2 * Shape::rows_a_team * joined_pitch : 0;
 
   PackedGrid grid;
   SteppedOperand d_in = {}, d_out = {}, in = {}, d_sum = {};
@@ -82,7 +87,8 @@ struct PackedNormBackward {
     wait_for_kernels_before<Exec>();
     auto* const room =
         static_cast<Raw*>(team.team_scratch(0).get_shmem_aligned(sizeof(Raw) * stages * stage_packs(), 16));
-    Raw* const mine = room + Atoms::thread();
+    Raw* mine = room + Atoms::thread();
+    if constexpr (packs <= 2) mine = Atoms::settled(mine);  // of more there is no register for it
     int const first = team.league_rank();
     Columns const columns = columns_from(first);
     Source source{first, nullptr, nullptr, nullptr};
@@ -97,14 +103,19 @@ struct PackedNormBackward {
     find(result, columns);
     Gradients sums;
     row_by_row(columns, mine, slopes, source, result, sums);
-    if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
-    if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
+    if constexpr (joins) {
+      leave_joined(team, columns, sums, room);
+    } else {
+      if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
+      if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
+    }
   }
 
  private:
   KOKKOS_FORCEINLINE_FUNCTION void row_by_row(Columns const& columns, Raw* mine, Slopes const& slopes, Source& source,
                                               Result& result, Gradients& gradients) const {
     Statistics next = statistics(result.step, columns);
+    int const of_stage = stage_packs(), end = stages * of_stage;
     int stage = 0;
     TESSERA_ROLLED
     for (int turn = 0; result.step < steps; ++turn) {
@@ -113,9 +124,10 @@ struct PackedNormBackward {
       T* const to = inside(result.step) ? result.d_in : nullptr;
       move(result, columns);
       next = statistics(result.step, columns);
-      one_row(columns, mine + stage * stage_packs(), now, slopes, gradients, to, step, turn);
-      copy(source, columns, mine + stage * stage_packs());
-      stage = stage + 1 < stages ? stage + 1 : 0;
+      one_row(columns, mine + stage, now, slopes, gradients, to, step, turn);
+      copy(source, columns, mine + stage);
+      stage += of_stage;
+      if (stage == end) stage = 0;
     }
   }
   KOKKOS_FORCEINLINE_FUNCTION int stage_packs() const { return Staged::stage_packs(d_sum.present()); }
@@ -149,7 +161,7 @@ struct PackedNormBackward {
     return step * Shape::rows_a_team + Atoms::thread() / Shape::lanes;
   }
   KOKKOS_FORCEINLINE_FUNCTION bool inside(int step) const {
-    return Shape::rows_a_team == 1 || row_of(step) < grid.rows;
+    return Shape::rows_a_team == 1 || row_of(step) < static_cast<int>(grid.rows);
   }
 
   template <class X>
@@ -215,10 +227,11 @@ struct PackedNormBackward {
   KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(int step, Columns const& mine) const {
     Statistics of_row;
     if (step >= steps || !inside(step)) return of_row;
-    PackedRowPlace const row(grid, row_of(step));
-    if (centered) of_row.center = row.value<float>(mean);
-    of_row.factor = row.value<float>(rstd);
+    LongRowPlace const place{grid, row_of(step)};
+    if (centered) of_row.center = place.value<float>(mean);
+    of_row.factor = place.value<float>(rstd);
     if (has_single(mine)) {
+      PackedRowPlace const row(grid, row_of(step));
       int const at = single_column(mine);
       of_row.in = *first_of<T>(in, row, at);
       of_row.d_out = *first_of<T>(d_out, row, at);
@@ -242,7 +255,10 @@ struct PackedNormBackward {
   /// `to`: where the row's result goes, if there is a row.
   KOKKOS_FORCEINLINE_FUNCTION void one_row(Columns const& mine, Raw* stage, Statistics const& now, Slopes const& slopes,
                                            Gradients& gradients, T* to, [[maybe_unused]] int step, int turn) const {
-    Atoms::wait_for_copies(stages - 1);
+    if (stages == most_stages)  // a constant number takes fewer instructions
+      Atoms::wait_for_copies(most_stages - 1);
+    else
+      Atoms::wait_for_copies(stages - 1);
     constexpr bool keeps = Shape::rows_a_team == 1;  // for more rows there are not registers enough
     Values kept[packs];
     Sums sums = Staged::template sums_of<keeps>(stage, now, slopes, kept);
@@ -283,7 +299,7 @@ struct PackedNormBackward {
     return x;
   }
 
-  /// This team's part of a gradient, over the rows that it has worked on side by side.
+  /// This team's part of a gradient.
   KOKKOS_FORCEINLINE_FUNCTION void leave(TeamMember<Exec> const& team, Columns const& columns, float* all,
                                          Values const (&mine)[packs], [[maybe_unused]] float single,
                                          Raw* scratch) const {
@@ -291,29 +307,34 @@ struct PackedNormBackward {
     float* const to = all + column(columns);
     if constexpr (ragged) {
       leave_by_columns(team, columns, all, mine, single, reinterpret_cast<float*>(scratch));
-    } else if constexpr (Shape::rows_a_team == 1) {
+    } else {
       unroll<packs>([&](auto k) {
         if (has(columns, k)) store_pack<width>(to + k * Shape::lanes * width, mine[k]);
       });
-    } else {
-      int const thread = Atoms::thread();
-      auto* const room = reinterpret_cast<Values*>(scratch);
-      team.team_barrier();  // all have read what was there
-      unroll<packs>([&](auto k) { room[k * Shape::threads + thread] = mine[k]; });
-      TESSERA_ROLLED
-      for (int rows = Shape::rows_a_team / 2; rows > 0; rows /= 2) {  // the second half of them to the first
-        team.team_barrier();
-        if (thread >= rows * Shape::lanes) continue;
-        unroll<packs>([&](auto k) {
-          Values& sum = room[k * Shape::threads + thread];
-          Values const other = room[k * Shape::threads + rows * Shape::lanes + thread];
-          for (int j = 0; j < width; ++j) sum[j] += other[j];
-        });
-      }
-      if (thread >= Shape::lanes) return;
-      unroll<packs>([&](auto k) {
-        if (has(columns, k)) store_pack<width>(to + k * Shape::lanes * width, room[k * Shape::threads + thread]);
-      });
+    }
+  }
+  /// The same of several rows side by side, whose sums meet in scratch: a thread adds those of a column, in order.
+  KOKKOS_FORCEINLINE_FUNCTION void leave_joined(TeamMember<Exec> const& team, Columns const& columns,
+                                                Gradients const& mine, Raw* scratch) const {
+    constexpr int all = joined_columns, pitch = joined_pitch;
+    auto* const sums = reinterpret_cast<float*>(scratch);  // (2, rows, pitch)
+    int const thread = Atoms::thread(), row = thread / Shape::lanes;
+    team.team_barrier();  // all have read what was there
+    unroll<packs>([&](auto k) {
+      float* const to = sums + row * pitch + k * Shape::lanes * width + column(columns);
+      if (d_weights != nullptr) store_pack<width>(to, mine.weights[k]);
+      if (d_biases != nullptr) store_pack<width>(to + Shape::rows_a_team * pitch, mine.biases[k]);
+    });
+    team.team_barrier();
+    TESSERA_ROLLED
+    for (int i = thread; i < 2 * all; i += Shape::threads) {
+      int const which = i / all, at = i - which * all;
+      float* const to = which == 0 ? d_weights : d_biases;
+      if (to == nullptr || at >= grid.columns) continue;
+      float const* const from = sums + which * Shape::rows_a_team * pitch + at;
+      float sum = 0;
+      unroll<Shape::rows_a_team>([&](auto r) { sum += from[r * pitch]; });
+      to[std::int64_t{team.league_rank()} * grid.columns + at] = sum;
     }
   }
   /// The same where rows that are worked on side by side begin at different places of a pack, one after the other.
@@ -351,7 +372,7 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   std::size_t const stage = sizeof(typename Kernel::Raw) * Kernel::Staged::stage_packs(problem.d_sum.present());
   kernel.stages =
       static_cast<int>(std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
-  std::size_t const scratch = stage * static_cast<std::size_t>(kernel.stages);
+  std::size_t const scratch = std::max(stage * static_cast<std::size_t>(kernel.stages), Kernel::joined_bytes);
   kernel.teams = static_cast<int>(std::min<std::int64_t>(std::int64_t{at_once} * Machine<Exec>::concurrency(exec),
                                                          packed_norm_backward_teams(exec, rows.rows, grid.columns)));
   if (rows.ragged && steps > kernel.teams) {
