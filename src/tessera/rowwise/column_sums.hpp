@@ -87,11 +87,14 @@ struct SumColumns : ColumnSums<Acc> {
       auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(scratch(), 16));
       room[thread] = sum;
       team.team_barrier();
-      if (group > 0) return;
-      for (int g = 1; g < groups; ++g) add(sum, room[g * lanes + lane]);
+      if (thread >= columns_a_team || first + thread >= columns) return;
+      auto const* const sums = reinterpret_cast<Acc const*>(room) + thread;
+      Acc all = 0;
+      unroll<groups>([&](auto g) { all += sums[g * columns_a_team]; });
+      store(which, first + thread, all);
+    } else if (column < columns) {
+      for (int j = 0; j < Width; ++j) store(which, column + j, sum[j]);
     }
-    if (column >= columns) return;
-    for (int j = 0; j < Width; ++j) store(which, column + j, sum[j]);
   }
   KOKKOS_FORCEINLINE_FUNCTION static void add(Values& sum, Values const& x) {
     for (int j = 0; j < Width; ++j) sum[j] += x[j];
@@ -113,15 +116,15 @@ void launch_column_sums(char const* label, Exec const& exec, ColumnSums<Acc> con
     launch<Kernel::threads>(label, exec, (sums.out[1] == nullptr ? 1 : 2) * kernel.teams_an_output(), Kernel::scratch(),
                             kernel);
   };
-  // Of few columns as many threads as there are, of very few for as few parts each; of many columns as wide loads, and
-  // of few parts a thread has them all.
+  // As many threads a column as have few parts each, which are on their way together; of many columns, of which there
+  // are few parts, fewer.
   constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc)), many = 8, most = 32, few_parts = 16;
-  if constexpr (Machine<KernelSpace<Exec>>::lanes > 1) {
-    if (sums.columns % wide == 0 && sums.columns >= 32768)
+  if constexpr (Machine<KernelSpace<Exec>>::lanes > 1)
+    if (sums.columns % wide == 0) {
+      if (sums.columns < 32768) return start(Constant<wide>{}, Constant<most>{});
       return sums.rows <= few_parts ? start(Constant<wide>{}, Constant<1>{})
                                     : start(Constant<wide>{}, Constant<many>{});
-    if (sums.columns <= 512) return start(Constant<1>{}, Constant<most>{});
-  }
+    }
   start(Constant<1>{}, Constant<many>{});
 }
 
