@@ -137,16 +137,34 @@ class LanesReduce {
     A* const room = data.shared(team);
     unroll<width>([&](auto j) { room[thread + j * Data::across_pitch] = own.value[j]; });
     team.team_barrier();
+    int const left = joined_lanes(room);
     for (int column = thread; column < shape.outputs * width; column += threads) {
       int const pack_of_team = column / width, j = column % width;
       if (first + pack_of_team >= data.across.packs) return;
       auto const place = data.across.place(first + pack_of_team);
       if (j >= place.high) continue;
       A all = room[pack_of_team + j * Data::across_pitch];
-      for (int l = 1; l < shape.lanes; ++l)
+      for (int l = 1; l < left; ++l)
         all = Step<A>::combine(all, room[pack_of_team + l * shape.outputs + j * Data::across_pitch]);
       data.out.store(place.offset[1] + j * data.across.stride[1][0] + part * shape.output_of_parts, all);
     }
+  }
+
+  /// Of few columns several threads join what the lanes of each have, which then leave as many: that number.
+  KOKKOS_FORCEINLINE_FUNCTION int joined_lanes(A* room) {
+    int const columns = shape.outputs * width, spare = threads / columns,
+              sharing = spare < shape.lanes ? spare : shape.lanes;
+    if (sharing <= 1 || shape.lanes <= 8) return shape.lanes;  // so few are joined sooner than threads meet again
+    int const l = thread / columns, column = thread - l * columns;
+    if (l < sharing) {
+      A* const of_column = room + column / width + column % width * Data::across_pitch;
+      A all = of_column[l * shape.outputs];
+      for (int other = l + sharing; other < shape.lanes; other += sharing)
+        all = Step<A>::combine(all, of_column[other * shape.outputs]);
+      of_column[l * shape.outputs] = all;
+    }
+    team.team_barrier();
+    return sharing;
   }
 
   /// This lane's packs of its part of `all`. The first `whole` of all lie in vectors, `by` elements from each other;

@@ -10,6 +10,7 @@
 
 #include <tessera/compiled_spaces.hpp>
 #include <tessera/element/reduce.hpp>
+#include <tessera/element/reduce_join.hpp>
 #include <tessera/element/reduce_rows.hpp>
 #include <tessera/element/reduce_short_rows.hpp>
 #include <tessera/vector_units.hpp>
@@ -26,7 +27,10 @@ struct ReduceTuning {
   static constexpr std::int64_t teams = 512;             // all at once on 132 multiprocessors, four each
   static constexpr std::int64_t core_elements = 16384;   // the same for a core: of a part, and of a round of outputs
   static constexpr std::int64_t core_teams = 2048;       // for any number of cores
-  static constexpr std::int64_t neighbours = 32;         // packs across that make whole cache lines
+  static constexpr std::int64_t neighbours = 32;         // packs across that make whole cache lines,
+  static constexpr std::int64_t fewest_neighbours = 2;   // or whole sectors, where teams would be few,
+  static constexpr std::int64_t narrow_steps = 2048;     // of so many elements each at most,
+  static constexpr std::int64_t narrow_per_lane = 8;     // so many of them a lane
 };
 
 inline std::int64_t power_of_two_up(std::int64_t n) {
@@ -67,6 +71,10 @@ struct ReducePass {
         while (2 * lanes <= std::min(most, threads) && slots * lanes < ReduceTuning::teams * threads) lanes *= 2;
       } else {
         lanes = std::min(most, threads / std::min(ReduceTuning::neighbours, power_of_two_up(slots)));
+        std::int64_t const more = std::min(power_of_two_down(steps / ReduceTuning::narrow_per_lane),
+                                           threads / ReduceTuning::fewest_neighbours);
+        if (steps <= ReduceTuning::narrow_steps)
+          while (2 * lanes <= more && slots * lanes < ReduceTuning::teams * threads) lanes *= 2;
       }
       at_once = std::min(threads / lanes, power_of_two_up(slots));
     } else {
@@ -89,6 +97,7 @@ struct ReducePass {
     std::int64_t const share = outputs * elements / shape.groups / least;
     std::int64_t const room = (is_core ? ReduceTuning::core_teams : ReduceTuning::teams) / shape.groups;
     shape.parts = std::max<std::int64_t>(1, std::min({share, room, steps / shape.lanes}));
+    if (!is_core && !along && steps <= shape.lanes * ReduceTuning::packs_per_lane) shape.parts = 1;
     if (!is_core && !along) shape.parts = std::max(shape.parts, steps / (shape.lanes * ReduceTuning::longest_per_lane));
     if (!is_core) shape.parts = std::max(shape.parts, steps >> 30);  // a part's packs are counted in 31 bits
   }
@@ -241,6 +250,15 @@ void run_passes(Exec const& exec, ReduceProblem const& problem) {
   first.shape.output_of_parts = first.outputs;
   launch_pass<Exec, In, A>("tessera::reduce::parts", exec, problem, first, how.step,
                            ReduceOutput{problem.workspace, scalar_of<A>, Closing::none, 1});
+  if constexpr (Machine<Exec>::lanes > 1)
+    if (first.outputs > 1) {
+      auto const* const parts = static_cast<A const*>(problem.workspace);
+      if (how.join == StepKind::sum)
+        launch_join<A, Sum>("tessera::reduce::join", exec, parts, first.shape.parts, join.kept, out);
+      else
+        launch_join<A, Largest>("tessera::reduce::join", exec, parts, first.shape.parts, join.kept, out);
+      return;
+    }
   ReducePass const second(join, Machine<Exec>::lanes == 1, reduce_width<Exec, A>, false);
   launch_pass<Exec, A, A>("tessera::reduce::join", exec, join, second, how.join, out);
 }

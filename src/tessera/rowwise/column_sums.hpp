@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include <tessera/launch.hpp>
-#include <tessera/portable/pack.hpp>
+#include <tessera/part_columns.hpp>
 #include <tessera/rowwise/row_types.hpp>
 
 namespace tessera::detail {
@@ -22,22 +22,15 @@ struct ColumnSums {
   std::int64_t rows, columns;
 };
 
-/// `Width` columns a thread, which divide the number of columns; `Groups` threads share them.
-template <class Exec, class Acc, int Width, int Groups>
+/// The kernel, for Columns of PartColumns.
+template <class Exec, class Acc, class Columns>
 struct SumColumns : ColumnSums<Acc> {
   using ColumnSums<Acc>::parts, ColumnSums<Acc>::out, ColumnSums<Acc>::type, ColumnSums<Acc>::stride;
   using ColumnSums<Acc>::rows, ColumnSums<Acc>::columns;
-  static constexpr int groups = Groups, threads = 256, lanes = threads / groups, columns_a_team = lanes * Width;
+  static constexpr int columns_a_team = Columns::columns_a_team;
   static constexpr bool starts_early = Machine<Exec>::lanes > 1;
 
-  using Values = Pack<Acc, Width>;
-
-  KOKKOS_FUNCTION static std::size_t scratch() {
-    return Machine<Exec>::lanes == 1 || groups == 1 ? 0 : threads * sizeof(Values);
-  }
   /// Teams of the first output, then those of the second.
-  std::int64_t teams_an_output() const { return (columns + columns_a_team - 1) / columns_a_team; }
-
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     if constexpr (starts_early) wait_for_kernels_before<Exec>();
     auto const each = static_cast<int>((columns + columns_a_team - 1) / columns_a_team);
@@ -47,7 +40,9 @@ struct SumColumns : ColumnSums<Acc> {
     if constexpr (Machine<Exec>::lanes == 1)
       by_a_core(which, first);
     else
-      by_lanes(team, which, first);
+      Columns::join(
+          team, parts[which], rows, columns, first, Acc(0), [](Acc a, Acc b) { return a + b; },
+          [&](std::int64_t column, Acc sum) { store(which, column, sum); });
   }
 
  private:
@@ -61,45 +56,6 @@ struct SumColumns : ColumnSums<Acc> {
     for (int j = 0; j < count; ++j) store(which, first + j, sum[j]);
   }
 
-  /// Each thread its columns of every `groups`-th row, then one group the sums of all in order.
-  KOKKOS_FUNCTION void by_lanes(TeamMember<Exec> const& team, int which, std::int64_t first) const {
-    int const thread = thread_of<Exec>(team), group = thread / lanes, lane = thread % lanes;
-    std::int64_t const column = first + lane * Width;
-    Values sum = {};
-    if (column < columns) {
-      Acc const* const from = parts[which] + column;
-      constexpr int at_once = 8;
-      std::int64_t i = group;
-      for (; i + (at_once - 1) * groups < rows; i += at_once * groups) {
-        Values x[at_once];
-        unroll<at_once>([&](auto u) { x[u] = load_pack<Width>(from + (i + u * groups) * columns); });
-        unroll<at_once>([&](auto u) { add(sum, x[u]); });
-      }
-      if (i < rows) {  // often that is all: on its way together
-        Values x[at_once] = {};
-        unroll<at_once>([&](auto u) {
-          if (i + u * groups < rows) x[u] = load_pack<Width>(from + (i + u * groups) * columns);
-        });
-        unroll<at_once>([&](auto u) { add(sum, x[u]); });
-      }
-    }
-    if constexpr (groups > 1) {
-      auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(scratch(), 16));
-      room[thread] = sum;
-      team.team_barrier();
-      if (thread >= columns_a_team || first + thread >= columns) return;
-      auto const* const sums = reinterpret_cast<Acc const*>(room) + thread;
-      Acc all = 0;
-      unroll<groups>([&](auto g) { all += sums[g * columns_a_team]; });
-      store(which, first + thread, all);
-    } else if (column < columns) {
-      for (int j = 0; j < Width; ++j) store(which, column + j, sum[j]);
-    }
-  }
-  KOKKOS_FORCEINLINE_FUNCTION static void add(Values& sum, Values const& x) {
-    for (int j = 0; j < Width; ++j) sum[j] += x[j];
-  }
-
   KOKKOS_FORCEINLINE_FUNCTION void store(int which, std::int64_t column, Acc value) const {
     RowInputs<Acc>::visit(type[which], [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -110,22 +66,19 @@ struct SumColumns : ColumnSums<Acc> {
 
 template <class Exec, class Acc>
 void launch_column_sums(char const* label, Exec const& exec, ColumnSums<Acc> const& sums) {
-  auto const start = [&](auto width, auto groups) {
-    using Kernel = SumColumns<KernelSpace<Exec>, Acc, decltype(width)::value, decltype(groups)::value>;
-    Kernel const kernel{sums};
-    launch<Kernel::threads>(label, exec, (sums.out[1] == nullptr ? 1 : 2) * kernel.teams_an_output(), Kernel::scratch(),
-                            kernel);
+  using Space = KernelSpace<Exec>;
+  auto const start = [&](auto way) {
+    using Columns = decltype(way);
+    launch<Columns::threads>(label, exec, (sums.out[1] == nullptr ? 1 : 2) * Columns::teams(sums.columns),
+                             Machine<Space>::lanes == 1 ? 0 : Columns::scratch_bytes,
+                             SumColumns<Space, Acc, Columns>{sums});
   };
-  // As many threads a column as have few parts each, which are on their way together; of many columns, of which there
-  // are few parts, fewer.
-  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc)), many = 8, most = 32, few_parts = 16;
-  if constexpr (Machine<KernelSpace<Exec>>::lanes > 1)
-    if (sums.columns % wide == 0) {
-      if (sums.columns < 32768) return start(Constant<wide>{}, Constant<most>{});
-      return sums.rows <= few_parts ? start(Constant<wide>{}, Constant<1>{})
-                                    : start(Constant<wide>{}, Constant<many>{});
-    }
-  start(Constant<1>{}, Constant<many>{});
+  if constexpr (Machine<Space>::lanes == 1)
+    start(PartColumns<Space, Acc, 1, 8>{});
+  else
+    with_part_columns<Space, Acc>(
+        sums.rows, sums.columns,
+        are_packed_parts(sums.parts[0], sums.columns) && are_packed_parts(sums.parts[1], sums.columns), start);
 }
 
 }  // namespace tessera::detail
