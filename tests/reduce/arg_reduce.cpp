@@ -201,7 +201,7 @@ void check_careful(std::size_t groups, std::size_t n, int axis, std::size_t stri
 
 TEST_CASE_TEMPLATE_DEFINE("argmax and logsumexp of strips: ties, NaN and infinities anywhere", Exec, arg_strips) {
   auto const run = [&]<class T>(T) {
-    for (std::size_t n : {1u, 2u, 31u, 33u, 64u, 511u, 512u, 513u, 1700u}) {
+    for (std::size_t n : {1u, 2u, 31u, 33u, 64u, 96u, 200u, 511u, 512u, 513u, 1000u, 1700u, 2048u}) {
       check_careful<Exec, T>(15, n, 1, n, 1);
       check_careful<Exec, T>(8, n, 1, 3 * n + 5, 3);
       check_careful<Exec, T>(7, n, 1, 1, 9);

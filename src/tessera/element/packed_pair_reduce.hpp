@@ -8,6 +8,7 @@
 #include <limits>
 
 #include <tessera/element/pair_data.hpp>
+#include <tessera/element/pair_short_rows.hpp>
 #include <tessera/element/reduce_data.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/portable/pack.hpp>
@@ -119,6 +120,8 @@ struct PackedPairPlan {
     across = !along && kept.stride[0][0] == 1 && results % width == 0 && reduced.stride[0][0] % width == 0;
     if (along || across) share_out(indexed);
   }
+  /// Rows that a few lanes have in registers.
+  bool is_short() const { return along && elements % width == 0 && elements / width <= longest_short_row; }
   bool packed() const { return (along || across) && part_length <= std::numeric_limits<std::int32_t>::max(); }
 
  private:
@@ -127,7 +130,9 @@ struct PackedPairPlan {
     return divide_up(units, std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, units / fewest)));
   }
   void share_out(bool indexed) {
-    if (along) {
+    if (is_short()) {
+      part_length = elements;
+    } else if (along) {
       std::int64_t const unit = std::int64_t{lanes} * width * along_ahead;
       part_length = share(divide_up(elements, unit), warps / results, 1) * unit;
     } else {
@@ -363,6 +368,10 @@ bool start_packed_pair_reduction(Exec const& exec, PairReduceProblem const& prob
                                                       plan.part_length,
                                                       (plan.along ? plan.kept : plan.reduced).stride[0][0],
                                                       out_by};
+    if (plan.is_short() &&
+        start_pair_short_rows<T, Pair>(problem.label, exec, operands.in, out, plan.results, plan.elements / plan.width,
+                                       operands.by, out_by, problem.operation == PairReduction::argmin ? -1.0f : 1.0f))
+      return;
     auto const run_along = [&](auto lanes) {
       using Kernel = PackedPairAlong<Space, T, Pair, decltype(lanes)::value>;
       std::int64_t const workers = plan.results * plan.parts;

@@ -15,12 +15,37 @@
 
 namespace tessera::detail {
 
-/// Reductions of rows of up to Lanes * Packs whole packs, in fp32: Lanes neighbours share each of `Rows` rows, all of
-/// which is on its way at once. They take some microseconds, in which every multiprocessor fetches the kernel's text
-/// anew, so that there is one for each kind of step.
-template <class Exec, class In, template <class> class Step, int Lanes, int Packs, int Rows>
+/// Rows of up to Lanes * Packs whole packs: Lanes neighbours share each of `Rows` rows, all of which is on its way at
+/// once.
+template <int Lanes, int Packs, int Rows>
+struct ShortRowShape {
+  static constexpr int lanes = Lanes, packs = Packs, rows = Rows;
+};
+inline constexpr std::int64_t longest_short_row = 256;  // packs
+
+/// f(Shape{}) for rows of so many packs.
+template <class F>
+void with_short_row_shape(std::int64_t packs, F const& f) {
+  if (packs <= 8)
+    f(ShortRowShape<4, 2, 2>{});
+  else if (packs <= 16)
+    f(ShortRowShape<8, 2, 2>{});
+  else if (packs <= 32)
+    f(ShortRowShape<16, 2, 2>{});
+  else if (packs <= 64)
+    f(ShortRowShape<16, 4, 1>{});
+  else if (packs <= 128)
+    f(ShortRowShape<32, 4, 1>{});
+  else
+    f(ShortRowShape<32, 8, 1>{});
+}
+
+/// Reductions of such rows, in fp32. They take some microseconds, in which every multiprocessor fetches the kernel's
+/// text anew, so that there is one for each kind of step.
+template <class Exec, class In, template <class> class Step, class Shape>
 struct ReduceShortRows {
-  static constexpr int threads = 128, width = common_pack_size<In>(), rows_at_once = threads / Lanes;
+  static constexpr int lanes = Shape::lanes, packs_of_lane = Shape::packs;
+  static constexpr int threads = 128, width = common_pack_size<In>(), rows_at_once = threads / lanes;
   static constexpr bool starts_early = true;
   using Atoms = WarpAtoms<Exec>;
   using Bits = PackBits<In, width>;
@@ -33,35 +58,37 @@ struct ReduceShortRows {
   float count;                // what results are divided by, or 0
   bool negates, is_own_type;  // results are In, or else fp32
 
-  std::int64_t teams() const { return (std::int64_t{rows} + rows_at_once * Rows - 1) / (rows_at_once * Rows); }
+  std::int64_t teams() const {
+    return (std::int64_t{rows} + rows_at_once * Shape::rows - 1) / (rows_at_once * Shape::rows);
+  }
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
-    int const thread = Atoms::thread(), lane = thread % Lanes,
-              first = team.league_rank() * (rows_at_once * Rows) + thread / Lanes;
-    Bits bits[Rows][Packs];
-    unroll<Rows>([&](auto r) {
+    int const thread = Atoms::thread(), lane = thread % lanes,
+              first = team.league_rank() * (rows_at_once * Shape::rows) + thread / lanes;
+    Bits bits[Shape::rows][packs_of_lane];
+    unroll<Shape::rows>([&](auto r) {
       int const row = first + r * rows_at_once;
       In const* const from = in + row * stride + lane * width;
-      unroll<Packs>([&](auto p) {
+      unroll<packs_of_lane>([&](auto p) {
         bits[r][p] = Bits::filled(In(S::nothing));
-        if (row < rows && p * Lanes + lane < packs)
-          bits[r][p] = *reinterpret_cast<Bits const*>(from + p * (Lanes * width));
+        if (row < rows && p * lanes + lane < packs)
+          bits[r][p] = *reinterpret_cast<Bits const*>(from + p * (lanes * width));
       });
     });
-    unroll<Rows>([&](auto r) {
+    unroll<Shape::rows>([&](auto r) {
       int const row = first + r * rows_at_once;
-      float const result = Atoms::template join<Lanes>(
+      float const result = Atoms::template join<lanes>(
           own(bits[r]), [](float a, float b) TESSERA_INLINE_LAMBDA { return S::combine(a, b); });
       if (row < rows && lane == 0) store(row, result);
     });
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION static float own(Bits const (&bits)[Packs]) {
+  KOKKOS_FORCEINLINE_FUNCTION static float own(Bits const (&bits)[packs_of_lane]) {
     Pack<float, width> value;
     unroll<width>([&](auto j) { value[j] = S::identity; });
-    unroll<Packs>([&](auto p) {
+    unroll<packs_of_lane>([&](auto p) {
       auto const x = Atoms::widened(bits[p].pack());
       unroll<width>([&](auto j) { value[j] = p == 0 ? S::first(x[j]) : S::take(value[j], x[j]); });
     });
@@ -79,20 +106,6 @@ struct ReduceShortRows {
   }
 };
 
-/// f(Kernel type with these shapes) for rows of so many packs, 256 at most.
-template <class Exec, class In, template <class> class Step, class F>
-void with_short_rows(std::int64_t packs, F const& f) {
-  if (packs <= 8)
-    f(std::type_identity<ReduceShortRows<Exec, In, Step, 4, 2, 2>>{});
-  else if (packs <= 16)
-    f(std::type_identity<ReduceShortRows<Exec, In, Step, 8, 2, 2>>{});
-  else if (packs <= 64)
-    f(std::type_identity<ReduceShortRows<Exec, In, Step, 16, 4, 1>>{});
-  else
-    f(std::type_identity<ReduceShortRows<Exec, In, Step, 32, 8, 1>>{});
-}
-inline constexpr std::int64_t longest_short_row = 256;  // packs
-
 template <class In>
 inline constexpr bool is_short_row_type =
     std::is_same_v<In, float> || std::is_same_v<In, fp16_t> || std::is_same_v<In, bf16_t>;
@@ -105,8 +118,8 @@ bool start_short_rows(char const* label, Exec const& exec, In const* in, std::in
   if (!(is_own_type || out.type == Scalar::fp32) || out.closing == Closing::root) return false;
   if (packs > longest_short_row || rows > std::numeric_limits<int>::max() - 256) return false;
   with_step<In, float>(step, [&]<template <class> class Step>() {
-    with_short_rows<KernelSpace<Exec>, In, Step>(packs, [&](auto kind) {
-      using Kernel = typename decltype(kind)::type;
+    with_short_row_shape(packs, [&](auto shape) {
+      using Kernel = ReduceShortRows<KernelSpace<Exec>, In, Step, decltype(shape)>;
       Kernel const kernel{in,
                           out.data,
                           stride,
