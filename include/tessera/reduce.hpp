@@ -141,8 +141,9 @@ std::size_t reduce_workspace_size(Exec const&, Out const& out, In const& in, Red
 /// makes of it). A NaN among the elements gives NaN.
 ///
 /// Deterministic: for one shape, layout and type the additions are made in one order, without atomics, so repeated runs
-/// give the same bits on the same kind of backend, wherever the data lies. The order differs between CPUs and GPUs. The
-/// sum of n elements goes through at most about n / 2048 + 300 additions one after another in any element's path.
+/// give the same bits on the same kind of backend. The order differs between CPUs and GPUs, and on GPUs between rows of
+/// whole packs of 16 bytes that begin at multiples of 16 bytes, in the input or the workspace, and others. The sum of n
+/// elements goes through at most about n / 2048 + 300 additions one after another in any element's path.
 ///
 /// Long reductions with few results are made in two passes through options.workspace. Asynchronous on `exec`; no fence,
 /// no allocation.

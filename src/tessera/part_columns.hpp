@@ -70,14 +70,20 @@ bool are_packed_parts(Acc const* parts, std::int64_t columns) {
 }
 
 /// f(PartColumns{}) for so many parts of so many columns: as many threads a column as have few parts each, which are on
-/// their way together; of many columns, of which there are few parts, fewer.
+/// their way together; of many columns, of which there are few parts, fewer. `packed` changes nothing of the order.
 template <class Exec, class Acc, class F>
 void with_part_columns(std::int64_t rows, std::int64_t columns, bool packed, F const& f) {
-  constexpr int wide = static_cast<int>(pack_bytes / sizeof(Acc)), many = 8, most = 32, few_parts = 16;
-  if (!packed) return f(PartColumns<Exec, Acc, 1, many>{});
-  if (columns < 32768) return f(PartColumns<Exec, Acc, wide, most>{});
-  if (rows > few_parts) return f(PartColumns<Exec, Acc, wide, many>{});
-  f(PartColumns<Exec, Acc, wide, 1>{});
+  constexpr std::int64_t many_columns = 32768, few_parts = 16;
+  auto const with_groups = [&](auto width) {
+    constexpr int w = decltype(width)::value;
+    if (columns < many_columns) return f(PartColumns<Exec, Acc, w, 32>{});
+    if (rows > few_parts) return f(PartColumns<Exec, Acc, w, 8>{});
+    f(PartColumns<Exec, Acc, w, 1>{});
+  };
+  if (packed)
+    with_groups(Constant<static_cast<int>(pack_bytes / sizeof(Acc))>{});
+  else
+    with_groups(Constant<1>{});
 }
 
 }  // namespace tessera::detail

@@ -505,6 +505,26 @@ TEST_CASE_TEMPLATE_DEFINE("reduce gives the same bits again, wherever the data l
 }
 TEST_CASE_TEMPLATE_APPLY(reduce_repeat, Spaces);
 
+TEST_CASE_TEMPLATE_DEFINE("parts of columns give the same bits wherever data and workspace lie", Exec, reduce_parts) {
+  int const m = 9001, n = 44;
+  ViewOf<Exec, float*> const memory("memory", m * n + 1), out("out", n);
+  std::vector<float> const x = uniform<float>(static_cast<std::size_t>(m * n), 31);
+  std::vector<float> first;
+  for (int run = 0; run < 4; ++run) {
+    Kokkos::View<float**, Kokkos::LayoutRight, typename Exec::memory_space> const in(memory.data() + run % 2, m, n);
+    fill(in, x);
+    ReduceOptions options{.axis = 0};
+    std::size_t const needed = reduce_workspace_size(Exec{}, out, in, Reduction::sum, options), begin = run < 2 ? 0 : 8;
+    auto const workspace = workspace_for<Exec>(needed + begin);
+    options.workspace = Kokkos::subview(workspace, std::pair{begin, begin + needed});
+    reduce(Exec{}, out, in, Reduction::sum, options);
+    auto const got = values(out);
+    if (run == 0) first = got;
+    CHECK(std::memcmp(got.data(), first.data(), got.size() * sizeof(float)) == 0);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(reduce_parts, Spaces);
+
 TEST_CASE("backends agree: exactly on extrema and integers, within twice the bound on sums") {
   std::vector<bf16_t> const x = uniform<bf16_t>(200000, 17);
   std::vector<std::int32_t> integers(x.size());
