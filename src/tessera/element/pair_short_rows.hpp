@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include <tessera/element/pair_data.hpp>
 #include <tessera/element/reduce_short_rows.hpp>
@@ -52,78 +51,48 @@ struct ShortRowPair<ExponentialSum<float>> {
   KOKKOS_FORCEINLINE_FUNCTION ExponentialSum<float> pair(Own own) const { return {top, own}; }
 };
 
-/// Rows of whole packs that a few lanes have in registers, as of ReduceShortRows.
+/// Such results of short rows, which are read twice from registers.
 template <class Exec, class T, class Pair, class Shape>
 struct PairShortRows {
-  static constexpr int threads = 128, width = static_cast<int>(pack_bytes / sizeof(T)), lanes = Shape::lanes,
-                       rows_at_once = threads / lanes, rows_a_team = rows_at_once * Shape::rows;
-  static constexpr int teams_at_once = Shape::packs > 4 ? 6 : 10;  // rows are read twice from registers
-  static constexpr bool starts_early = true;
-  using Atoms = WarpAtoms<Exec>;
-  using Bits = PackBits<T, width>;
+  using Rows = ShortRows<Exec, T, Shape>;
   using Of = ShortRowPair<Pair>;
+  static constexpr int teams_at_once = Shape::packs > 4 ? 6 : 10, lanes = Rows::lanes, width = Rows::width;
+  static constexpr bool starts_early = true;
 
-  T const* in;
+  Rows rows;
   PairOutput out;
-  std::int64_t by, out_by;  // elements between rows, and between results
-  int rows, packs;
-  float sign;  // -1 where the smallest numbers are looked for
-
-  std::int64_t teams() const { return (std::int64_t{rows} + rows_a_team - 1) / rows_a_team; }
+  std::int64_t out_stride;  // elements between results
+  float sign;               // -1 where the smallest numbers are looked for
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
-    int const thread = Atoms::thread(), lane = thread % lanes,
-              first = team.league_rank() * rows_a_team + thread / lanes;
+    auto const values = [&](auto const& bits) TESSERA_INLINE_LAMBDA {
+      auto x = Rows::Atoms::widened(bits.pack());
+      for (int j = 0; j < width; ++j) x[j] *= sign;
+      return x;
+    };
     T const beyond(-sign * Kokkos::Experimental::infinity_v<float>);
-    Bits bits[Shape::rows][Shape::packs];
-    unroll<Shape::rows>([&](auto r) {
-      int const row = first + r * rows_at_once;
-      T const* const from = in + row * by + lane * width;
-      unroll<Shape::packs>([&](auto p) {
-        bits[r][p] = Bits::filled(beyond);
-        if (row < rows && p * lanes + lane < packs)
-          bits[r][p] = *reinterpret_cast<Bits const*>(from + p * (lanes * width));
-      });
-    });
-    unroll<Shape::rows>([&](auto r) {
-      int const row = first + r * rows_at_once;
-      Of const of_row{Atoms::template join<lanes>(
-          largest(bits[r]), [](float a, float b) TESSERA_INLINE_LAMBDA { return larger_or_nan(a, b); })};
+    rows.each_row(team, beyond, [&](int row, auto const& packs) TESSERA_INLINE_LAMBDA {
+      Of const of_row{Rows::template reduced<Largest>(packs, values)};
       typename Of::Own own = Of::none;
-      unroll<Shape::packs>([&](auto p) { of_row.add(own, values(bits[r][p]), (p * lanes + lane) * width); });
-      own = Atoms::template join<lanes>(own, [](auto a, auto b) TESSERA_INLINE_LAMBDA { return Of::joined(a, b); });
-      if (row < rows && lane == 0) out.store(row * out_by, of_row.pair(own));
+      unroll<Shape::packs>([&](auto p) { of_row.add(own, values(packs[p]), (p * lanes + Rows::lane()) * width); });
+      own =
+          Rows::Atoms::template join<lanes>(own, [](auto a, auto b) TESSERA_INLINE_LAMBDA { return Of::joined(a, b); });
+      if (rows.stores(row)) out.store(row * out_stride, of_row.pair(own));
     });
-  }
-
- private:
-  KOKKOS_FORCEINLINE_FUNCTION Pack<float, width> values(Bits const& bits) const {
-    auto x = Atoms::widened(bits.pack());
-    for (int j = 0; j < width; ++j) x[j] *= sign;
-    return x;
-  }
-  KOKKOS_FORCEINLINE_FUNCTION float largest(Bits const (&bits)[Shape::packs]) const {
-    Pack<float, width> value = values(bits[0]);
-    unroll<Shape::packs - 1>([&](auto p) {
-      auto const x = values(bits[p + 1]);
-      for (int j = 0; j < width; ++j) value[j] = larger_or_nan(value[j], x[j]);
-    });
-    for (int half = width / 2; half > 0; half /= 2)
-      for (int j = 0; j < half; ++j) value[j] = larger_or_nan(value[j], value[j + half]);
-    return value[0];
   }
 };
 
-/// Starts such a kernel for `rows` rows of so many packs, if they are short.
+/// Starts such a kernel for `rows` rows of so many packs, longest_short_row at most. Whether it has: not where rows are
+/// too many to count.
 template <class T, class Pair, class Exec>
 bool start_pair_short_rows(char const* label, Exec const& exec, T const* in, PairOutput const& out, std::int64_t rows,
-                           std::int64_t packs, std::int64_t by, std::int64_t out_by, float sign) {
-  if (packs > longest_short_row || rows > std::numeric_limits<int>::max() - 256) return false;
+                           std::int64_t packs, std::int64_t stride, std::int64_t out_stride, float sign) {
+  if (rows > std::numeric_limits<int>::max() - 256) return false;
   with_short_row_shape(packs, [&](auto shape) {
     using Kernel = PairShortRows<KernelSpace<Exec>, T, Pair, decltype(shape)>;
-    Kernel const kernel{in, out, by, out_by, static_cast<int>(rows), static_cast<int>(packs), sign};
-    launch<Kernel::threads, Kernel::teams_at_once>(label, exec, kernel.teams(), 0, kernel);
+    Kernel const kernel{{in, stride, static_cast<int>(rows), static_cast<int>(packs)}, out, out_stride, sign};
+    launch<Kernel::Rows::threads, Kernel::teams_at_once>(label, exec, kernel.rows.teams(), 0, kernel);
   });
   return true;
 }

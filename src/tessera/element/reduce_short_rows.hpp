@@ -40,62 +40,82 @@ void with_short_row_shape(std::int64_t packs, F const& f) {
     f(ShortRowShape<32, 8, 1>{});
 }
 
-/// Reductions of such rows, in fp32. They take some microseconds, in which every multiprocessor fetches the kernel's
-/// text anew, so that there is one for each kind of step.
-template <class Exec, class In, template <class> class Step, class Shape>
-struct ReduceShortRows {
+/// Those of a launch, by teams of `threads`.
+template <class Exec, class T, class Shape>
+struct ShortRows {
   static constexpr int lanes = Shape::lanes, packs_of_lane = Shape::packs;
-  static constexpr int threads = 128, width = common_pack_size<In>(), rows_at_once = threads / lanes;
-  static constexpr bool starts_early = true;
+  static constexpr int threads = 128, width = common_pack_size<T>(), rows_at_once = threads / lanes,
+                       rows_a_team = rows_at_once * Shape::rows;
   using Atoms = WarpAtoms<Exec>;
-  using Bits = PackBits<In, width>;
-  using S = Step<float>;
+  using Bits = PackBits<T, width>;
+  using Packs = Bits[packs_of_lane];
 
-  In const* in;
-  void* out;
-  std::int64_t stride, out_stride;  // elements between rows, and between results
+  T const* in;
+  std::int64_t stride;  // elements between rows
   int rows, packs;
-  float count;                // what results are divided by, or 0
-  bool negates, is_own_type;  // results are In, or else fp32
 
-  std::int64_t teams() const {
-    return (std::int64_t{rows} + rows_at_once * Shape::rows - 1) / (rows_at_once * Shape::rows);
-  }
+  std::int64_t teams() const { return (std::int64_t{rows} + rows_a_team - 1) / rows_a_team; }
+  KOKKOS_FORCEINLINE_FUNCTION static int lane() { return Atoms::thread() % lanes; }
+  /// Whether this thread stores the result of a row.
+  KOKKOS_FORCEINLINE_FUNCTION bool stores(int row) const { return row < rows && lane() == 0; }
 
-  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    wait_for_kernels_before<Exec>();
-    int const thread = Atoms::thread(), lane = thread % lanes,
-              first = team.league_rank() * (rows_at_once * Shape::rows) + thread / lanes;
-    Bits bits[Shape::rows][packs_of_lane];
+  /// f(row, packs) for this thread's packs of the team's rows, `beyond` throughout where there are none.
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void each_row(TeamMember<Exec> const& team, T beyond, F const& f) const {
+    int const first = team.league_rank() * rows_a_team + Atoms::thread() / lanes;
+    Packs bits[Shape::rows];
     unroll<Shape::rows>([&](auto r) {
       int const row = first + r * rows_at_once;
-      In const* const from = in + row * stride + lane * width;
+      T const* const from = in + row * stride + lane() * width;
       unroll<packs_of_lane>([&](auto p) {
-        bits[r][p] = Bits::filled(In(S::nothing));
-        if (row < rows && p * lanes + lane < packs)
+        bits[r][p] = Bits::filled(beyond);
+        if (row < rows && p * lanes + lane() < packs)
           bits[r][p] = *reinterpret_cast<Bits const*>(from + p * (lanes * width));
       });
     });
-    unroll<Shape::rows>([&](auto r) {
-      int const row = first + r * rows_at_once;
-      float const result = Atoms::template join<lanes>(
-          own(bits[r]), [](float a, float b) TESSERA_INLINE_LAMBDA { return S::combine(a, b); });
-      if (row < rows && lane == 0) store(row, result);
-    });
+    unroll<Shape::rows>([&](auto r) TESSERA_INLINE_LAMBDA { f(first + r * rows_at_once, bits[r]); });
   }
 
- private:
-  KOKKOS_FORCEINLINE_FUNCTION static float own(Bits const (&bits)[packs_of_lane]) {
+  /// Over values(pack), a pack of floats, of all packs of a row.
+  template <template <class> class Step, class Values>
+  KOKKOS_FORCEINLINE_FUNCTION static float reduced(Packs const& bits, Values const& values) {
+    using S = Step<float>;
     Pack<float, width> value;
     unroll<width>([&](auto j) { value[j] = S::identity; });
     unroll<packs_of_lane>([&](auto p) {
-      auto const x = Atoms::widened(bits[p].pack());
+      auto const x = values(bits[p]);
       unroll<width>([&](auto j) { value[j] = p == 0 ? S::first(x[j]) : S::take(value[j], x[j]); });
     });
     for (int half = width / 2; half > 0; half /= 2)
       for (int j = 0; j < half; ++j) value[j] = S::combine(value[j], value[j + half]);
-    return value[0];
+    return Atoms::template join<lanes>(value[0],
+                                       [](float a, float b) TESSERA_INLINE_LAMBDA { return S::combine(a, b); });
   }
+};
+
+/// Reductions of such rows, in fp32. They take some microseconds, in which every multiprocessor fetches the kernel's
+/// text anew, so that there is one for each kind of step.
+template <class Exec, class In, template <class> class Step, class Shape>
+struct ReduceShortRows {
+  using Rows = ShortRows<Exec, In, Shape>;
+  static constexpr bool starts_early = true;
+
+  Rows rows;
+  void* out;
+  std::int64_t out_stride;    // elements between results
+  float count;                // what results are divided by, or 0
+  bool negates, is_own_type;  // results are In, or else fp32
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    rows.each_row(team, In(Step<float>::nothing), [&](int row, auto const& packs) TESSERA_INLINE_LAMBDA {
+      float const result = Rows::template reduced<Step>(
+          packs, [](auto const& bits) TESSERA_INLINE_LAMBDA { return Rows::Atoms::widened(bits.pack()); });
+      if (rows.stores(row)) store(row, result);
+    });
+  }
+
+ private:
   KOKKOS_FORCEINLINE_FUNCTION void store(int row, float x) const {
     if (count != 0) x /= count;
     if (negates) x = -x;
@@ -120,16 +140,13 @@ bool start_short_rows(char const* label, Exec const& exec, In const* in, std::in
   with_step<In, float>(step, [&]<template <class> class Step>() {
     with_short_row_shape(packs, [&](auto shape) {
       using Kernel = ReduceShortRows<KernelSpace<Exec>, In, Step, decltype(shape)>;
-      Kernel const kernel{in,
+      Kernel const kernel{{in, stride, static_cast<int>(rows), static_cast<int>(packs)},
                           out.data,
-                          stride,
                           out_stride,
-                          static_cast<int>(rows),
-                          static_cast<int>(packs),
                           out.closing == Closing::divide ? static_cast<float>(out.count) : 0.0f,
                           out.closing == Closing::negate,
                           is_own_type};
-      launch<Kernel::threads, 12>(label, exec, kernel.teams(), 0, kernel);
+      launch<Kernel::Rows::threads, 12>(label, exec, kernel.rows.teams(), 0, kernel);
     });
   });
   return true;
