@@ -122,7 +122,9 @@ struct AttentionBackward {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
     bool const chosen = !session.arguments().sizes.empty();
-    auto const sizes = session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published_attention_sizes({64, 128, 256}));
+    std::vector<std::string> published = published_attention_sizes({64, 128, 256});
+    for (char const* few_heads : {"Hq16Hkv2Sq4096D128", "Hq8Hkv2Sq4096D256"}) published.push_back(few_heads);
+    auto const sizes = session.sizes({"Hq4Sq512D64", "Hq8Hkv2Sq512D128"}, published);
     std::vector<std::string> const further = chosen ? sizes : std::vector<std::string>{"Hq16Sq16384D128"};
     bool const all = !chosen && !Session<Exec>::on_host;
     for (std::string const& type : session.types({"fp32", "bf16"}, {"bf16", "e4m3"})) {

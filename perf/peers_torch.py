@@ -166,24 +166,26 @@ def attention_gradient_cases(cuda):
     """Gradients alone: the forward has run."""
     kinds = {"torch_cudnn": SDPBackend.CUDNN_ATTENTION, "torch_flash": SDPBackend.FLASH_ATTENTION}
     kinds = kinds if cuda else {"torch": None}
-    shapes = [(16384 // s, 2048 // d, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
-    host_shapes = [(1, 4, 512, 64), (1, 8, 512, 128), (1, 32, 1024, 64), (1, 16, 1024, 128), (1, 16, 4096, 64),
-                   (1, 8, 4096, 128)]
+    shapes = [(16384 // s, 2048 // d, 2048 // d, s, d) for d in (64, 128, 256) for s in (1024, 4096, 16384)]
+    shapes += [(1, 16, 2, 4096, 128), (1, 8, 2, 4096, 256)]
+    host_shapes = [(1, h, h, s, d) for h, s, d in ((4, 512, 64), (8, 512, 128), (32, 1024, 64), (16, 1024, 128),
+                                                   (16, 4096, 64), (8, 4096, 128))]
     for name in ("bf16",) if cuda else ("fp32", "bf16"):
-        for b, h, s, d in shapes if cuda else host_shapes:
+        for b, h, h_kv, s, d in shapes if cuda else host_shapes:
             for causal in (False, True):
                 for implementation, backend in kinds.items():
-                    def prepare(b=b, h=h, s=s, d=d, causal=causal, backend=backend, dtype=TYPES[name]):
-                        q, k, v = (random(b, h, s, d, dtype).requires_grad_() for _ in range(3))
+                    def prepare(b=b, h=h, h_kv=h_kv, s=s, d=d, causal=causal, backend=backend, dtype=TYPES[name]):
+                        q, k, v = (random(b, n, s, d, dtype).requires_grad_() for n in (h, h_kv, h_kv))
                         d_o = random(b, h, s, d, dtype)
+                        options = {"is_causal": causal, "enable_gqa": h != h_kv}
                         if backend is None:
-                            o = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                            o = F.scaled_dot_product_attention(q, k, v, **options)
                         else:
                             with sdpa_kernel(backend):
-                                o = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                                o = F.scaled_dot_product_attention(q, k, v, **options)
                         return lambda: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
                     pairs = s * s / 2 if causal else s * s
-                    yield (f"attention_bwd/{{}}/{name}/{'causal' if causal else 'full'}/B{b}Hq{h}Hkv{h}Sq{s}Sk{s}D{d}/"
+                    yield (f"attention_bwd/{{}}/{name}/{'causal' if causal else 'full'}/B{b}Hq{h}Hkv{h_kv}Sq{s}Sk{s}D{d}/"
                            f"{implementation}", {"flops": 10.0 * b * h * pairs * d}, prepare)
 
 

@@ -142,12 +142,14 @@ inline void check_tiles(char const* label, std::int64_t tiles) {
 }
 
 /// Error{scratch}: the machine gives a team less.
-template <class Exec>
-void check_scratch(char const* label, Exec const& exec, std::size_t scratch) {
-  std::size_t const limit = Machine<Exec>::scratch_limit(exec);
+inline void check_scratch(char const* label, std::size_t scratch, std::size_t limit) {
   if (scratch > limit)
     throw Error(ErrorCode::scratch, std::string(label) + ": needs " + std::to_string(scratch) +
                                         " bytes of team scratch, the machine has " + std::to_string(limit));
+}
+template <class Exec>
+void check_scratch(char const* label, Exec const& exec, std::size_t scratch) {
+  check_scratch(label, scratch, Machine<Exec>::scratch_limit(exec));
 }
 
 /// Bytes of scratch that each of so many teams on a multiprocessor can have.

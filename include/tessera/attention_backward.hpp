@@ -356,12 +356,14 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                    [&](auto d) { sums = std::int64_t(d()) * backward_split<Exec, d()>(exec, p).parts; });
   std::int64_t key_sums = 0;
   if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
-    if (adds)
+    if (bulk)
       visit_features(attention_features(p.forward), [&](auto d) {
-        if constexpr (d() <= 128) {
-          using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>, Score, Mask>;
-          key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
-        }
+        if (!adds) key_sums = sums_of_parts<Exec, d(), Score, Mask>(exec, p);
+        if constexpr (d() <= 128)
+          if (adds) {
+            using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>, Score, Mask>;
+            key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
+          }
       });
   BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;

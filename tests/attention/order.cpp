@@ -106,4 +106,8 @@ TEST_CASE("gradients: tiles that are left are shared where that takes fewer step
   CHECK(tail(16, 256).parts.by == 8);  // 128 teams, one round
   CHECK(tail(2048, 256).shared == 68);
   CHECK(tail(2048, 256).parts.by == 7);  // 476 in four rounds
+  auto const apart = [](std::int64_t n, std::int64_t steps) { return detail::BackwardTail(n, steps, 132, true, true); };
+  for (std::int64_t tiles : {1, 3, 40, 100, 131})
+    for (std::int64_t steps : {16, 256, 4096}) CHECK(apart(tiles, steps).shared * apart(tiles, steps).parts.by <= 528);
+  CHECK(apart(1, 4096).parts.by == 32);
 }

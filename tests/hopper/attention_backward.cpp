@@ -36,7 +36,25 @@ TEST_CASE("teams share the last tiles of keys of the hopper pipeline") {
                                              few.x.lse, few.dov, hopper_backward(false, deterministic));
   };
   std::size_t const dq_sums = 1152 * 128 * sizeof(float), key_sums = 3 * 2 * 128 * 128 * sizeof(float);
-  CHECK(bytes(false) == bytes(true) + dq_sums + key_sums);
+  CHECK(bytes(false) + 2 * key_sums == bytes(true) + dq_sums + key_sums);  // of two parts, each in a place of its own
+}
+
+TEST_CASE("teams share tiles of keys where sums are formed in one order") {
+  auto const check = [](AttentionShape const& z, AttentionBackwardOptions o, bool with_d_lse = false) {
+    o.deterministic = true;
+    check_backward<Exec, bf16_t>(z, o, with_d_lse);
+  };
+  check({1, 1, 1, 1100, 300, 128, 128}, forced(false));
+  check({2, 1, 1, 1030, 150, 256, 200}, forced(false), true);
+  check({1, 4, 2, 700, 200, 64, 64}, forced(false));
+  check({1, 6, 1, 300, 129, 256, 256}, forced(false));
+  for (auto const& o : {forced(true), forced(false, 250), forced(true, 250)}) {
+    check({1, 1, 1, 1100, 700, 256, 256}, o);
+    check({1, 4, 1, 400, 600, 128, 64}, o, true);
+  }
+  AttentionBackwardOptions o = forced(false);
+  o.deterministic = true;
+  check_backward<Exec, fp16_t, float>({1, 6, 1, 300, 129, 256, 64}, o);
 }
 
 TEST_CASE("the hopper pipeline forms gradients of attention") {
@@ -81,7 +99,7 @@ TEST_CASE("gradients of many features that the hopper pipeline cannot store are 
 TEST_CASE("the hopper pipeline repeats gradients in one order bit by bit") {
   for (int d : {64, 128, 256}) {
     CAPTURE(d);
-    BackwardOperands<Exec, bf16_t, float> x({2, 2, 1, 700, 900, d, d}, [](int, int, int) { return true; });
+    BackwardOperands<Exec, bf16_t, float> x({2, 2, 1, 1100, 900, d, d}, [](int, int, int) { return true; });
     AttentionBackwardOptions o = forced(false);
     o.deterministic = true;
     auto const gradients = [&] {
@@ -108,9 +126,9 @@ TEST_CASE("the hopper pipeline forms gradients of windows") {
 }
 
 TEST_CASE("the hopper pipeline leaves keys behind a length without gradient, whatever they are") {
-  auto const check = [](int d, bool deterministic) {
+  auto const check = [](int d, bool deterministic, int queries = 150) {
     std::vector<int> const lengths{70, 0, 129, 200};
-    AttentionShape const z{4, 2, 1, 150, 200, d, 128};
+    AttentionShape const z{4, 2, 1, queries, 200, d, 128};
     ViewOf<Exec, int*> lengths_view("lengths", lengths.size());
     fill(lengths_view, lengths);
     BackwardOperands<Exec, bf16_t> x(z, [&](int b, int i, int j) {
@@ -133,4 +151,6 @@ TEST_CASE("the hopper pipeline leaves keys behind a length without gradient, wha
   check(64, false);
   check(64, true);
   check(256, true);
+  check(128, true, 600);  // whose tiles teams share
+  check(256, true, 600);
 }

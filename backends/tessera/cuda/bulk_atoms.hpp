@@ -220,7 +220,7 @@ struct Atoms : Registers<Element, Sizes> {
 
   struct Math : StoreMath<Element, Sizes> {
     using Base = StoreMath<Element, Sizes>;
-    using Base::group, Base::warp, Base::thread, Base::staging;
+    using Base::group, Base::warp, Base::thread, Base::meet, Base::staging;
 
     std::uint64_t* shared;  // completes when every warp of the consumers has shared its part
     unsigned box = 1;       // of the two for what is shared, which in turns is filled; and the phase of that barrier
@@ -335,14 +335,14 @@ struct Atoms : Registers<Element, Sizes> {
         clear_lines(boxes, first);
       }
       ptx::async_proxy_fence();
-      ptx::named_sync(4 + group, warpgroup);
+      meet();
     }
     template <class Tile>
     __device__ __forceinline__ void clear_rows(Tile const& tile, int first) const {
       if (first >= Tile::lines) return;
       clear_lines(const_cast<Tile&>(tile).v, first);
       ptx::async_proxy_fence();
-      ptx::named_sync(4 + group, warpgroup);
+      meet();
     }
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_all_but(Acc& acc) const {

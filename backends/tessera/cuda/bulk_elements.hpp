@@ -147,7 +147,7 @@ struct ElementMath : ConsumerThread {
         to[1] = to[1] * scale + static_cast<Compute>(pair.high);
       }
     }
-    ptx::named_sync(4 + group, warpgroup);
+    meet();
   }
   /// A thread's numbers of those of N columns, read before they are needed.
   template <int N>

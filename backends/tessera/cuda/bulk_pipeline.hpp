@@ -414,7 +414,8 @@ struct BulkPipeline<Kokkos::Cuda> {
       teams = static_cast<int>(kernel.teams(teams));
       if (teams == kernel.tiles()) order_for_a_team_each(pipeline.kernel);
     }
-    check_scratch(label, exec, P::scratch_bytes);
+    // Nothing is reduced by Kokkos' means, so that nothing is declared beside the scratch.
+    check_scratch(label, P::scratch_bytes, Machine<Kokkos::Cuda>::scratch_limit(exec, 0));
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, together,
                                                                                       P::scratch_bytes, pipeline);
   }

@@ -19,6 +19,9 @@ inline constexpr int warpgroup = 128;
 /// A thread's place.
 struct ConsumerThread {
   int group, warp, thread;  // of its consumer warpgroup, of its warp and its own in it
+
+  /// With the other threads of its consumer: what all of them have read of a stage may then be given back.
+  __device__ __forceinline__ void meet() const { ptx::named_sync(4 + group, warpgroup); }
 };
 
 template <class Element, class Sizes>

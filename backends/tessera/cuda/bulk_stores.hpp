@@ -49,7 +49,7 @@ struct Swizzled {
 template <class Element, class Sizes>
 struct StoreMath : ElementMath<Element, Sizes> {
   using Base = ElementMath<Element, Sizes>;
-  using Base::group, Base::warp, Base::thread;
+  using Base::group, Base::warp, Base::thread, Base::meet;
   using typename Base::Compute, typename Base::Held;
   template <int M, int N>
   using Accumulator = typename Base::template Accumulator<M, N>;
@@ -126,6 +126,18 @@ struct StoreMath : ElementMath<Element, Sizes> {
       }
       to += numbers;
     });
+  }
+  /// Numbers in memory, in SumOrder, become acc's.
+  template <int M, int N>
+  __device__ __forceinline__ void write_to(Accumulator<M, N> const& acc, Compute* numbers) const {
+    using Acc = Accumulator<M, N>;
+    static_assert(Acc::blocks == 1);
+    Compute* const to =
+        numbers + Held::template SumOrder<M, N>::at(Acc::row(*this) + warp * 16, Acc::col(*this)) + ptx::lane() * 4;
+    Compute const* const r = acc.r[0];
+#pragma unroll
+    for (int i = 0; i < Acc::columns / 2; i += 4)
+      *reinterpret_cast<float4*>(to + i * 32) = {r[i], r[i + 1], r[i + 2], r[i + 3]};
   }
   /// The first boxes of what store_whole() will add are on their way, if it is the copy engine that brings them.
   template <class Acc>
@@ -309,7 +321,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
     // A tile before, or sums, may have left through the same memory. Of shared tiles each is a team's only one.
     if (Sizes::adds || (target.staged && !(Sizes::joins && slices > 1))) {
       if ((Sizes::adds || warp == 0) && lane == 0) ptx::bulk_wait_read();
-      ptx::named_sync(4 + group, warpgroup);
+      meet();
     }
 #pragma unroll 1
     for (int block = 0; block < Acc::blocks; ++block) {
@@ -464,7 +476,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
   __device__ __forceinline__ void send_boxes(Compute const* r, CUtensorMap const& map, Plane plane, int row,
                                              int col) const {
     if (ptx::lane() == 0 && (Sizes::adds || warp == 0)) ptx::bulk_wait_read();
-    ptx::named_sync(4 + group, warpgroup);
+    meet();
     static_assert(Count * 64 * Line <= static_cast<int>(sizeof(Staging)));
     fill_and_send<T, Line, Count>(r, reinterpret_cast<char*>(staging[group]), map, plane, row, col, [] {});
   }
@@ -476,7 +488,7 @@ struct StoreMath : ElementMath<Element, Sizes> {
 #pragma unroll
     for (int b = 0; b < Count; ++b) fill_box<T, Line>(r + b * width / 2, memory + b * box, warp);
     ptx::async_proxy_fence();
-    ptx::named_sync(4 + group, warpgroup);
+    meet();
     if (leads() && !rehearsal) {
 #pragma unroll
       for (int b = 0; b < Count; ++b) {

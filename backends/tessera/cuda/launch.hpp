@@ -106,9 +106,9 @@ struct Machine<Kokkos::Cuda> {
   // What a kernel may declare statically counts against the same limit: Kokkos' reductions over a team do.
   static constexpr int static_bytes = 1024;
 
-  static std::size_t scratch_limit(Kokkos::Cuda const& exec) {
+  static std::size_t scratch_limit(Kokkos::Cuda const& exec, int declared = static_bytes) {
     return static_cast<std::size_t>(cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, exec.cuda_device())) -
-           reduce_bytes - static_bytes;
+           reduce_bytes - static_cast<std::size_t>(declared);
   }
   static int concurrency(Kokkos::Cuda const& exec) {
     return cuda_attribute(cudaDevAttrMultiProcessorCount, exec.cuda_device());

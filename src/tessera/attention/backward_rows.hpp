@@ -119,10 +119,26 @@ struct PrepareBackward {
   }
 };
 
+/// Sums of a tile, of which 64 rows are looked at: all in one place, or
+struct WholeSums {
+  KOKKOS_FORCEINLINE_FUNCTION static std::int64_t first_row(std::int64_t of_64) { return of_64 * 64; }
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr int part_rows() { return 0; }
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr int part_count() { return 1; }
+};
+/// in parts side by side, of all rows of the tile each, to be added up in their order.
+struct SumsInParts {
+  int parts, tile_rows;
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t first_row(std::int64_t of_64) const {
+    return of_64 * 64 + of_64 * 64 / tile_rows * (parts - 1) * tile_rows;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int part_rows() const { return tile_rows; }
+  KOKKOS_FORCEINLINE_FUNCTION int part_count() const { return parts; }
+};
+
 /// Gradients from their sums, which lie by tiles of 64 rows and D features in `Order`: a thread has eight features of
 /// the two rows whose sums lie side by side.
-template <class Exec, class Order, int D, class Places>
-struct FinishBackward {
+template <class Exec, class Order, int D, class Places, class Parts = WholeSums>
+struct FinishBackward : Parts {
   static constexpr int threads = 256, packs = D / 8, teams_a_tile = 32 * packs / threads;
   MatrixStack to;
   Places places;
@@ -144,12 +160,11 @@ struct FinishBackward {
     Plane plane{batch, head};
     float const factor = this->factor(plane, first);
     places.find(plane, first);
-    int const part = rank % teams_a_tile * threads + thread_of<Exec>(team), col = part % packs * 8, pair = part / packs,
+    int const pack = rank % teams_a_tile * threads + thread_of<Exec>(team), col = pack % packs * 8, pair = pack / packs,
               row = pair / 8 * 16 + pair % 8;
     if (first + row >= to.rows || col >= to.cols) return;
-    float const* const from = sums + own * 64 * D + Order::at(row, col);
     Pack<float, 4> x[4];
-    unroll<4>([&](auto i) { x[i] = load_pack<4>(from + i * 4); });
+    add_parts(own, Order::at(row, col), x);
     visit_scalar<float>(to.type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       T* const data = static_cast<T*>(const_cast<void*>(to.data));
@@ -163,6 +178,19 @@ struct FinishBackward {
           for (int i = 0; i < 8 && col + i < to.cols; ++i) line[i * to.col_stride] = y[i];
       }
     });
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION void add_parts(std::int64_t tile, int at, Pack<float, 4> (&x)[4]) const {
+    float const* const from = sums + this->first_row(tile) * D + at;
+    unroll<4>([&](auto i) { x[i] = load_pack<4>(from + i * 4); });
+    for (int part = 1; part < this->part_count(); ++part) {
+      float const* const more = from + std::int64_t(part) * this->part_rows() * D;
+      unroll<4>([&](auto i) {
+        Pack<float, 4> const y = load_pack<4>(more + i * 4);
+        unroll<4>([&](auto k) { x[i][k] += y[k]; });
+      });
+    }
   }
 };
 

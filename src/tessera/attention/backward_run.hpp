@@ -54,7 +54,7 @@ BackwardTail backward_tail(Exec const& exec, AttentionBackwardProblem const& p) 
   bool const differ = f.grows() || f.windowed() || f.key_lengths != nullptr;
   std::int64_t const tiles = p.key_planes() * shape.key_tiles(Kernel::BN),
                      steps = std::int64_t(shape.query_tiles(Kernel::BM)) * f.heads_per_kv;
-  return {tiles, steps, Machine<Exec>::concurrency(exec), differ};
+  return {tiles, steps, Machine<Exec>::concurrency(exec), differ, Kernel::parts_apart};
 }
 
 /// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
@@ -193,7 +193,25 @@ inline bool stores_eight(MatrixStack const& m) {
          m.col_stride == 1 && fits(m.rows, m.row_stride) && fits(m.inner, m.inner_stride) &&
          fits(m.outer, m.outer_stride);
 }
-/// dQ from the sums in the workspace, and dK and dV of the shared tiles of `Atoms::BN` keys.
+/// What makes dK or dV of sums of the shared tiles of `Atoms::BN` keys.
+template <class Exec, class Atoms, class Parts>
+auto shared_gradient(AttentionBackwardProblem const& p, MatrixStack const& to, BackwardTail const& tail,
+                     float const* sums, Parts const& parts) {
+  constexpr int BN = Atoms::BN, D = Atoms::D, halves = BN / 64;
+  using Order = typename Atoms::template SumOrder<BN, D>;
+  return FinishBackward<KernelSpace<Exec>, Order, D, SameRows, Parts>{
+      parts,
+      to,
+      SameRows(p.forward),
+      sums,
+      std::int64_t(BackwardShape<float>(p.forward).key_tiles(BN)) * halves,
+      tail.whole * halves,
+      std::int64_t(tail.shared) * halves,
+      1,
+      nullptr,
+      stores_eight(to)};
+}
+/// dQ from the sums in the workspace, and dK and dV of the shared tiles.
 template <class Exec, class Atoms, bool Packed>
 void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w,
                      BackwardTail const& tail, void* workspace) {
@@ -204,7 +222,8 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
   using Space = KernelSpace<Exec>;
   using Queries = FinishBackward<Space, typename Atoms::template SumOrder<rows, D>, D, Places>;
   std::int64_t const tiles = w.rows / rows;
-  Queries const dq{p.dq,
+  Queries const dq{{},
+                   p.dq,
                    Places(p.forward),
                    w.sums_in(workspace),
                    tiles,
@@ -214,21 +233,11 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
                    w.rows_in<float>(workspace, p.forward.q).factors,
                    stores_eight(p.dq)};
   if (tail.shared == 0) return launch<Queries::threads>(label, exec, dq.teams(), 0, dq);
+  float const* const sums = w.key_sums_in(workspace);
   using Keys = FinishBackward<Space, typename Atoms::template SumOrder<BN, D>, D, SameRows>;
-  constexpr int halves = BN / rows;
-  std::int64_t const of_plane = BackwardShape<float>(p.forward).key_tiles(BN) * halves;
-  auto const keys = [&](MatrixStack const& to, std::int64_t first) {
-    return Keys{to,
-                SameRows(p.forward),
-                w.key_sums_in(workspace) + first * BN * D,
-                of_plane,
-                tail.whole * halves,
-                tail.shared * halves,
-                1,
-                nullptr,
-                stores_eight(to)};
-  };
-  FinishShared<Queries, Keys> const all{dq, keys(p.dk, 0), keys(p.dv, tail.shared)};
+  Keys const dk = shared_gradient<Exec, Atoms>(p, p.dk, tail, sums, WholeSums{}),
+             dv = shared_gradient<Exec, Atoms>(p, p.dv, tail, sums + std::int64_t(tail.shared) * BN * D, WholeSums{});
+  FinishShared<Queries, Keys> const all{dq, dk, dv};
   launch<Queries::threads>(label, exec, all.teams(), 0, all);
 }
 
@@ -306,16 +315,45 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
   finish_backward<Exec, Atoms, Packed>(exec, p, w, tail, workspace);
 }
 
+/// The sizes of the last pass over the keys, where there are passes.
+template <int D>
+using BackwardLastKeys = std::conditional_t<(D > 128), BackwardWideKeysBulk, BackwardKeysBulk<(D > 128 ? 128 : D)>>;
+/// Sums in the workspace of parts of tiles that its teams share, and those of another pass before it.
+template <class Exec, int D, class Score, class Mask>
+std::int64_t sums_of_parts(Exec const& exec, AttentionBackwardProblem const& p) {
+  using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardLastKeys<D>>, Score, Mask>;
+  return backward_tail<Kernel>(exec, p).sums_apart(Kernel::BN * D, Kernel::of_values ? 2 : 1);
+}
+/// Gradients that a pass over the keys has left parts of.
+template <class Exec, class Kernel, class Atoms>
+void finish_parts(Exec const& exec, AttentionBackwardProblem const& p, BackwardTail const& tail, float const* sums) {
+  SumsInParts const parts{static_cast<int>(tail.parts.by), Atoms::BN};
+  auto const finish = [&](MatrixStack const& to, float const* from) {
+    auto const kernel = shared_gradient<Exec, Atoms>(p, to, tail, from, parts);
+    launch<kernel.threads>("tessera::attention_backward", exec, kernel.teams(), 0, kernel);
+  };
+  if constexpr (Kernel::of_keys) finish(p.dk, sums);
+  if constexpr (Kernel::of_values) finish(p.dv, sums + Kernel::of_keys * tail.sums_apart(Atoms::BN * Atoms::D, 1));
+}
+
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
 template <class Exec, class T, int D, bool Packed, BackwardVariant Variant, class Score, class Mask>
 void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                 Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
-  BackwardWorkspace const w(p, sizeof(float), 0);
+  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<Exec, D, Score, Mask>(exec, p));
   prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
-    run_tiles<Atoms>(label, exec, AttentionKeyGradients<Atoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
+    using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
+    Kernel kernel(p, rows, nullptr, score, mask);
+    BackwardTail const tail = backward_tail<Kernel>(exec, p);
+    float* const parts = w.key_sums_in(workspace);
+    if constexpr (Kernel::shares)
+      if (tail.shared > 0) kernel.share(tail, parts);
+    run_tiles<Atoms>(label, exec, kernel);
+    if constexpr (Kernel::shares)
+      if (tail.shared > 0) finish_parts<Exec, Kernel, Atoms>(exec, p, tail, parts);
   };
   if constexpr (D > 128) {
     pass(std::type_identity<BackwardBulkAtoms<Exec, T, BackwardWideValuesBulk, Variant>>{});

@@ -28,13 +28,20 @@ struct TilePart {
 template <>
 struct TilePart<false> {};
 
-/// Step of a tile's queries that a part of it begins with.
+/// Step of a tile's queries that a part of it begins with, and where that is: who works on the tile keeps these in
+/// places for what all threads have in common, as long as nobody divides there.
 template <bool Needed>
 struct TileBegin {
-  int begin = 0;
+  int begin = 0, first_head = 0, first_query = 0;
 };
 template <>
 struct TileBegin<false> {};
+
+/// Whether accumulators have an order in memory that another kernel knows.
+template <class Atoms>
+inline constexpr bool sums_in_order = requires {
+  Atoms::template SumOrder<64, 64>::at(0, 0);
+};
 
 /// Numbers beside a tile of a stage, or none.
 template <class T, int N>

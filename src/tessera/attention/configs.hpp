@@ -259,14 +259,14 @@ template <class Sizes, BackwardVariant Variant>
 using BackwardVariantBulk =
     std::conditional_t<Variant == BackwardVariant::scaled, BackwardScaledBulk<Sizes>,
                        std::conditional_t<Variant == BackwardVariant::bias, BackwardBiasBulk<Sizes>, Sizes>>;
-/// Of d 256, dK and dV have 128 registers each: a kernel for either. K and V, two stages of Q and one of dO leave no
-/// scratch for LSE and delta.
+/// Of d 256, dK and dV have 128 registers each: a kernel for either. K and V, two stages of Q and one of dO leave
+/// scratch for one stage of LSE and delta.
 struct BackwardWideValuesBulk : BackwardKeysBulk<256> {
   static constexpr bool values_alone = true, staged_store = false;
 };
 struct BackwardWideKeysBulk : BackwardKeysBulk<256> {
   static constexpr int output_depth = 1;
-  static constexpr bool keys_alone = true, rows_in_memory = true, staged_store = false;
+  static constexpr bool keys_alone = true, staged_store = false;
 };
 /// dQ: 128 queries by two consumers. Of d 256 two stages of 64 keys fit beside Q and dO, and one of values.
 template <int Features>
