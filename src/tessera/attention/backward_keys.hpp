@@ -18,9 +18,9 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
   using Tiles = AttentionKeyTiles<Atoms, Score, Mask, Packed>;
   using Tiles::adds_queries, Tiles::ahead, Tiles::by_pairs, Tiles::d_scores, Tiles::dk, Tiles::dq, Tiles::dv,
       Tiles::functors, Tiles::in_place, Tiles::kept_factor, Tiles::key_sums, Tiles::key_tiles, Tiles::kv_heads,
-      Tiles::lse_with_outputs, Tiles::numbers_from, Tiles::of_keys, Tiles::of_values, Tiles::parts_apart, Tiles::query,
-      Tiles::query_plane, Tiles::rows, Tiles::scaled, Tiles::shape, Tiles::shares, Tiles::staged_numbers,
-      Tiles::stores_scores, Tiles::tabled, Tiles::tail, Tiles::tile_keys;
+      Tiles::lse_with_outputs, Tiles::of_keys, Tiles::of_values, Tiles::parts_apart, Tiles::query, Tiles::query_plane,
+      Tiles::rows, Tiles::scaled, Tiles::shape, Tiles::shares, Tiles::staged_numbers, Tiles::stores_scores,
+      Tiles::tabled, Tiles::tail, Tiles::tile_keys;
   using typename Tiles::Compute, typename Tiles::Drops, typename Tiles::Functors, typename Tiles::Gradients,
       typename Tiles::Kept, typename Tiles::KeyStage, typename Tiles::OutputStage, typename Tiles::QueryStage,
       typename Tiles::QuerySums, typename Tiles::Scores, typename Tiles::Tile, typename Tiles::Weights;
@@ -173,7 +173,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     if constexpr (staged_numbers == 0)
       return reinterpret_cast<Compute const(&)[BM]>(rows.lse[shape.at(rows, t, step.plane.inner, step.query)]);
     else if constexpr (lse_with_outputs > 0)
-      return numbers_from<BM>(step.to->v);
+      return this->template numbers_from<BM>(step.to->v);
     else
       return step.from->v;
   }
@@ -181,7 +181,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     if constexpr (staged_numbers == 0)
       return reinterpret_cast<Compute const(&)[BM]>(rows.delta[shape.at(rows, t, step.plane.inner, step.query)]);
     else
-      return numbers_from<0>(step.to->v);
+      return this->template numbers_from<0>(step.to->v);
   }
   /// How many steps there are, of `left` and from this one on of its head, before a bias that falls with the distance
   /// has likely left nothing of weights.
