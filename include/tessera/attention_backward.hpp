@@ -79,6 +79,40 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
   }
 }
 
+/// Why the pipeline of asynchronous copies cannot form these gradients; nullptr when it can.
+template <class Exec, class Compute, class Score, class Mask>
+char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
+                                    [[maybe_unused]] AttentionBackwardProblem const& p) {
+  if constexpr (!has_async_pipeline<Exec>) {
+    return "tensor_core needs the CUDA backend";
+  } else if constexpr (!std::is_same_v<Compute, float> || drops_weights<Score> || own_functor<Score, Mask>) {
+    return "tensor_core forms gradients of fp16 and bf16 without dropout and a score or mask of the caller's own";
+  } else {
+    if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
+    if (p.packed() || p.forward.scales.present())
+      return "tensor_core forms gradients without packed sequences and scales of heads";
+    if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
+      return "there is nothing to multiply";
+    if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
+      return "tensor_core forms gradients of Q, K, V and dO of bf16 or of fp16";
+    for (MatrixStack const* m : {&p.forward.q, &p.forward.k, &p.forward.v, &p.d_o}) {
+      if (m->type != p.forward.q.type) return "tensor_core forms gradients of Q, K, V and dO of one type";
+      if (m->col_stride != 1 || !bulk_copyable(*m))
+        return "tensor_core wants contiguous features of Q, K, V and dO, and pointers and strides in multiples of 16 "
+               "bytes";
+    }
+    char const* obstacle = "tensor_core forms gradients of up to 128 features";
+    visit_features(attention_features(p.forward), [&](auto d) {
+      if constexpr (d() <= 128) {
+        using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d()>;  // which takes most scratch, as for fp16
+        bool const fits = scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= Machine<Exec>::scratch_limit(exec);
+        obstacle = fits ? nullptr : "tensor_core needs more team scratch for gradients than the device has";
+      }
+    });
+    return obstacle;
+  }
+}
+
 /// What the forward may have that gradients are not formed of.
 inline void refuse_in_backward(AttentionOptions const& options) {
   auto const refuse = [](bool is, char const* what) {
@@ -334,17 +368,21 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   auto const wanted = options.algorithm;
   bool const bulk =
       (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
+  char const* const async_obstacle = async_backward_obstacle<Exec, Compute, Score, Mask>(exec, p);
+  bool const async = !bulk && async_obstacle == nullptr && wanted != AttentionAlgorithm::tiled;
   char const* refusal = nullptr;
   if (wanted == AttentionAlgorithm::hopper) refusal = obstacle;
-  if (wanted == AttentionAlgorithm::tensor_core) refusal = "tensor_core forms no gradients";
+  if (wanted == AttentionAlgorithm::tensor_core) refusal = async_obstacle;
   if (refusal != nullptr && !options.allow_fallback)
     throw Error(ErrorCode::unsupported,
                 std::string(backward_name) + ": algorithm " + name(wanted) + " cannot run: " + refusal);
-  plan.algorithm = bulk ? AttentionAlgorithm::hopper : AttentionAlgorithm::tiled;
+  plan.algorithm = bulk    ? AttentionAlgorithm::hopper
+                   : async ? AttentionAlgorithm::tensor_core
+                           : AttentionAlgorithm::tiled;
   std::size_t const widened = bulk ? widened_bytes(p) : 0;
   plan.reason =
       refusal != nullptr ? refusal
-      : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk
+      : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk && !async
           ? obstacle
           : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
                             bulk && p.d_bias.data != nullptr && !stores_bias_gradient<Score>(p, options.deterministic));
@@ -392,7 +430,15 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
         else
           of(std::type_identity<BackwardKeysBulk<d()>>{});
       });
-  if (!bulk)
+  if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>)
+    if (async)
+      visit_features(attention_features(p.forward), [&](auto d) {
+        if constexpr (d() <= 128) {
+          using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d()>;  // as for fp16
+          describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, std::type_identity<Atoms>{});
+        }
+      });
+  if (!bulk && !async)
     visit_features(attention_features(p.forward), [&](auto d) {
       using Atoms = BackwardKeyAtoms<Exec, Compute, decltype(d)::value>;
       describe(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, true>>{}, std::type_identity<Atoms>{});
@@ -442,6 +488,11 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
                                                             options.deterministic, backward_room(p, plan, options),
                                                             score, mask);
     }
+  if constexpr (has_async_pipeline<Exec> && pipelines_attend<T> && !drops_weights<Score> && !own_functor<Score, Mask>)
+    if (plan.algorithm == AttentionAlgorithm::tensor_core)
+      return visit_features(attention_features(p.forward), [&](auto d) {
+        if constexpr (d() <= 128) run_backward_async<Exec, T, d()>(exec, p, options.workspace, score, mask);
+      });
   visit_features(attention_features(p.forward),
                  [&](auto d) { run_backward_tiles<Exec, Compute, d()>(exec, p, options.workspace, score, mask); });
 }

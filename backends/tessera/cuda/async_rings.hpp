@@ -96,6 +96,54 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
   }
 };
 
+/// Rings of two stages whose steps come together: behind the meeting at which the late stream's step j is acquired both
+/// steps j have landed, those before have been multiplied, and both steps j + 1 are copied.
+template <class Kernel, class Atoms, class Once, class Early, class Late>
+struct SteppingRings : Ring<Once>, Ring<Early>, Ring<Late> {
+  static_assert(Once::depth == 1 && Late::depth == 2 && Early::depth == 2);
+  Kernel const& kernel;
+  typename Kernel::Tile const& tile;
+  int early = 0, late = 0;  // steps that have been acquired
+
+  __device__ __forceinline__ void begin() const {
+    copy<Once>(0);
+    copy_step(0);
+  }
+  __device__ __forceinline__ Once const& acquire(Ring<Once> const& ring) const { return *ring.stage; }
+  __device__ __forceinline__ Early const& acquire(Ring<Early> const& ring) { return ring.at(early++); }
+  __device__ __forceinline__ Late const& acquire(Ring<Late> const& ring) {
+    ptx::copy_async_wait<0>();
+    ptx::named_sync(0, Atoms::team_threads);
+    copy_step(late + 1);
+    return ring.at(late++);
+  }
+  __device__ __forceinline__ void multiplies_early() const {}
+  template <class Stage>
+  __device__ __forceinline__ void release() const {}
+
+ private:
+  __device__ __forceinline__ void copy_step(int step) const {
+    copy<Early>(step);
+    copy<Late>(step);
+    ptx::copy_async_commit();
+  }
+  template <class Stage>
+  __device__ __forceinline__ void copy(int at) const {
+    if (at >= kernel.steps(static_cast<Stage const*>(nullptr), tile)) return;
+    Ring<Stage> const& ring = *this;
+    kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
+  }
+};
+template <class Kernel, class Atoms, class... Stage>
+struct RingsOf {
+  using Type = Rings<Kernel, Atoms, Stage...>;
+};
+template <class Kernel, class Atoms, class... Stage>
+requires requires { requires Atoms::steps_together; }
+struct RingsOf<Kernel, Atoms, Stage...> {
+  using Type = SteppingRings<Kernel, Atoms, Stage...>;
+};
+
 /// What a body sees of a stream.
 template <class Rings, class Stage>
 struct RingStream {
@@ -126,7 +174,7 @@ struct Pipeline;
 /// all the time, of which the products need every one. Copies, which ask in every step, have it in registers.
 template <class Kernel, class Atoms, class Once, class Early, class Late>
 struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
-  using AllRings = Rings<Kernel, Atoms, Once, Early, Late>;
+  using AllRings = typename RingsOf<Kernel, Atoms, Once, Early, Late>::Type;
   using Tile = typename Kernel::Tile;
   struct Memory {
     Early early[Early::depth];

@@ -11,6 +11,7 @@
 #include <tessera/cuda/async_team.hpp>
 #include <tessera/cuda/largest.hpp>
 #include <tessera/cuda/rounding.hpp>
+#include <tessera/flags.hpp>
 
 // Ampere's atoms for kernels that work on rows between two products: every warp has whole rows of the accumulators, in
 // registers, and what it rounds of one is its left factor of the next without a way through memory.
@@ -30,6 +31,11 @@ struct RowAtoms : TeamAtoms<Sizes> {
   struct Right : SwizzledTile<Element, N, K> {};  // (N,K)
   template <int K, int N>
   struct RightTransposed : SwizzledTile<Element, K, N> {};  // (K,N)
+  /// Factors of products along either index: matrix loads read 16 bits both ways.
+  template <int R, int C>
+  struct LeftEither : Left<R, C> {};  // (R,C)
+  template <int R, int C>
+  struct RightEither : SwizzledTile<Element, R, C> {};  // (R,C)
 
   template <class Tile>
   static Source source(MatrixStack const& m) {
@@ -61,6 +67,11 @@ struct RowAtoms : TeamAtoms<Sizes> {
     };
     __device__ __forceinline__ explicit Accumulator(Math& math) { math.clear(*this); }
   };
+  /// Flags of a thread's elements of an (M, N) accumulator, a bit each.
+  template <int M, int N, class F>
+  struct Flags {
+    std::uint32_t bits[(Accumulator<M, N>::rows * Accumulator<M, N>::cols * 4 + 31) / 32];
+  };
   template <int M>
   struct RowValues {
     static constexpr int rows = M / (8 * warps);
@@ -90,8 +101,8 @@ struct RowAtoms : TeamAtoms<Sizes> {
     /// Begins when it is waited for: until then nothing but two addresses is kept of it. So a product whose left factor
     /// is in registers goes first, and leaves them to this one's.
     template <int M, int N, int K>
-    __device__ __forceinline__ void multiply(Left<M, K> const& a, Right<N, K> const& b, Accumulator<M, N>& acc,
-                                             bool add) const {
+    __device__ __forceinline__ void multiply(Left<M, K> const& a, SwizzledTile<Element, N, K> const& b,
+                                             Accumulator<M, N>& acc, bool add) const {
       static_assert(K == Sizes::D, "what is waited for must know how long it is");
       acc.left_at = fragment_origin<false>(a, row<M>(), lane(), false);
       acc.right_at = fragment_origin<false>(b, 0, lane(), true);
@@ -107,13 +118,13 @@ struct RowAtoms : TeamAtoms<Sizes> {
     }
     /// An accumulator begins as zero, and a tile has one first product: there is nothing to do where none is added to.
     template <int M, int N, int K>
-    __device__ __forceinline__ void multiply(Rounded<M, K> const& a, RightTransposed<K, N> const& b,
+    __device__ __forceinline__ void multiply(Rounded<M, K> const& a, SwizzledTile<Element, K, N> const& b,
                                              Accumulator<M, N>& acc, bool) const {
       constexpr int pairs = N / 16, count = K / 16 * pairs, ahead = 3;
       std::uint32_t const at = fragment_origin<true>(b, 0, lane(), true);
       std::uint32_t right[ahead + 1][4];
       auto const load = [&](int i) {
-        load_fragment<true, RightTransposed<K, N>>(right[i % (ahead + 1)], at, i % pairs, i / pairs);
+        load_fragment<true, SwizzledTile<Element, K, N>>(right[i % (ahead + 1)], at, i % pairs, i / pairs);
       };
 #pragma unroll
       for (int i = 0; i < ahead; ++i) load(i);
@@ -123,6 +134,42 @@ struct RowAtoms : TeamAtoms<Sizes> {
         multiply_pair(
             acc, i % pairs, right[i % (ahead + 1)], [&](int p) -> auto const& { return a.r[p][i / pairs]; });
       }
+    }
+
+    template <int Pending, class Acc>
+    __device__ __forceinline__ void wait_for(Acc& acc) const {
+      wait_all_but<Pending>(acc);
+    }
+
+    /// A thread's numbers of those of N columns.
+    template <int N>
+    struct ColumnValues {
+      float2 v[N / 8];
+    };
+    template <int N>
+    __device__ __forceinline__ ColumnValues<N> columns(Compute const (&cols)[N]) const {
+      ColumnValues<N> own;
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j) own.v[j] = *reinterpret_cast<float2 const*>(cols + lane() % 4 * 2 + j * 8);
+      return own;
+    }
+    /// f(element, its column's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_with_column(Accumulator<M, N>& acc, ColumnValues<N> const& cols,
+                                                         F const& f) const {
+      each(acc, [&](Compute& x, int, int j, int e) { f(x, e % 2 ? cols.v[j].y : cols.v[j].x); });
+    }
+    /// f(element of one, element of the other, its column's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    ColumnValues<N> const& cols, F const& f) const {
+      each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], e % 2 ? cols.v[j].y : cols.v[j].x); });
+    }
+    /// f(element of one, element of the other, its row's value)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    RowValues<M> const& rows, F const& f) const {
+      each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], rows.v[i * 2 + e / 2]); });
     }
 
     template <int M, int N>
@@ -215,6 +262,11 @@ struct RowAtoms : TeamAtoms<Sizes> {
             auto const& block = from.r[i][k * 2 + q / 2];
             to.r[i][k][q] = packed_pair<Element>(block[q % 2 * 2], block[q % 2 * 2 + 1]);
           }
+    }
+
+    template <int M, int K>
+    __device__ __forceinline__ void round(Accumulator<M, K> const& from, NoFlags, Rounded<M, K>& to) const {
+      round(from, to);
     }
 
     /// Any type, address and strides, through the ring.

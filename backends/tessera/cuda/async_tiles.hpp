@@ -446,6 +446,13 @@ struct PackCopy {
                                              std::int64_t col, Tile& to) const {
     (*this)(source, pages, row, col, to, pages.table.sequence_rows());
   }
+  /// Numbers side by side, from an address that is a multiple of 16 bytes.
+  template <class T, int N>
+  __device__ __forceinline__ void values(T const* from, T (&to)[N]) const {
+    constexpr int at_once = 16 / static_cast<int>(sizeof(T));
+    static_assert(N % at_once == 0 && N / at_once <= Threads);
+    if (thread < N / at_once) ptx::copy_async<16>(to + thread * at_once, from + thread * at_once);
+  }
   /// Pages of any size: a lane finds where some rows lie, all at once, and tells the others of its warp.
   template <class Tile>
   __device__ __forceinline__ void operator()(Source const& source, PagedRows const& pages, std::int64_t row,

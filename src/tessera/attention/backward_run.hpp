@@ -365,6 +365,25 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
+template <class Exec, class T, int D>
+using BackwardKeysAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardKeysAsync<D>>;
+template <class Exec, class T, int D>
+using BackwardQueriesAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardQueriesAsync<D>>;
+
+/// Two passes on the pipeline of asynchronous copies, of up to 128 features.
+template <class Exec, class T, int D, class Score, class Mask>
+void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                        Mask const& mask) {
+  constexpr char const* label = "tessera::attention_backward";
+  BackwardWorkspace const w(p, sizeof(float), 0);
+  prepare_backward<Exec, float>(exec, p, w, workspace);
+  auto const rows = w.rows_in<float>(workspace, p.forward.q);
+  using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D>;
+  using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, D>;
+  run_tiles<KeyAtoms>(label, exec, AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, nullptr, score, mask));
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
+}
+
 // The library holds gradients without a functor of the caller's own.
 #define TESSERA_BACKWARD_OF(EXTERN, EXEC, COMPUTE, D, SCORE)                                                     \
   EXTERN template void run_backward_tiles<EXEC, COMPUTE, D>(EXEC const&, AttentionBackwardProblem const&, void*, \
@@ -380,6 +399,17 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 128) \
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
+
+#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                                       \
+  EXTERN template void run_backward_async<EXEC, T, D>(EXEC const&, AttentionBackwardProblem const&, void*, \
+                                                      score::Identity const&, mask::All const&);
+#define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
+  TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \
+  TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 128)
+#define TESSERA_BACKWARD_ASYNC_BF16(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_BACKWARD_ASYNC_FP16(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, fp16_t)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_BF16, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_FP16, extern)
 
 #define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                                   \
   EXTERN template void prepare_backward_rows<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \

@@ -227,6 +227,21 @@ struct BackwardInPlace {
   static constexpr int teams_a_core = 2, most_parts = 8;
 };
 
+/// The passes on the pipeline of asynchronous copies: a warp has 16 keys or queries, with all their sums.
+template <int Features>
+struct BackwardKeysAsync {
+  static constexpr int BM = 64, BN = 128, D = Features, depth = 2, output_depth = 2;
+  static constexpr int warps = 8, teams_at_once = 1;
+  static constexpr bool steps_together = true;
+  static constexpr bool adds = false, keys_alone = false, values_alone = false, rows_in_memory = false;
+};
+template <int Features>
+struct BackwardQueriesAsync {
+  static constexpr int BM = 128, BN = 64, D = Features, depth = 2, value_depth = 2;
+  static constexpr int warps = 8, teams_at_once = 1;
+  static constexpr bool steps_together = true;
+};
+
 /// 128 keys by two consumers, 64 queries a step: beside 128 registers of dK and dV of d 128 there is room for two
 /// accumulators of 32 each and the rounded copies of scores.
 template <int Features>
