@@ -76,6 +76,18 @@ struct BackwardOperands {
     attention_backward(Exec{}, dq, dk, dv, x.qv, x.kv, x.vv, x.ov, x.lse, dov, options, score, mask);
     Exec{}.fence();
   }
+  /// Whether one run after the other gives the same gradients.
+  void check_repeats(AttentionBackwardOptions const& options) const {
+    auto const gradients = [&] {
+      poison(dq), poison(dk), poison(dv);
+      run(options);
+      auto all = values(dq);
+      for (auto const& more : {values(dk), values(dv)}) all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    auto const once = gradients();
+    for (int again = 0; again < 3; ++again) CHECK(gradients() == once);
+  }
   /// Only 16-bit paths round weights, and only on some machines; the bound covers them.
   void check() const { check(sizeof(T) == 2 ? 2 * unit_roundoff<T>() : 0); }
   void check(double of_weights) const {

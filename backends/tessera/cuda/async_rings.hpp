@@ -28,21 +28,39 @@ struct Ring {
   __device__ __forceinline__ Stage& at(int step) const { return stage[step % Stage::depth]; }
 };
 
-template <class Kernel, class Atoms, class Once, class Early, class Late>
-struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
-  static constexpr bool single = Late::depth == 1;
-  static_assert(Once::depth == 1 && Late::depth <= 2 && Early::depth == Late::depth);
+/// The rings of a kernel's streams, and what fills them.
+template <class Kernel, class Atoms, class... Stage>
+struct FilledRings : Ring<Stage>... {
   Kernel const& kernel;
   typename Kernel::Tile const& tile;
+
+  /// A step of a stream, if there is one.
+  template <class S>
+  __device__ __forceinline__ void copy(int at) const {
+    if (at < kernel.steps(static_cast<S const*>(nullptr), tile)) load<S>(at);
+  }
+  /// One that there is.
+  template <class S>
+  __device__ __forceinline__ void load(int at) const {
+    Ring<S> const& ring = *this;
+    kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
+  }
+};
+
+template <class Kernel, class Atoms, class Once, class Early, class Late>
+struct Rings : FilledRings<Kernel, Atoms, Once, Early, Late> {
+  using Filled = FilledRings<Kernel, Atoms, Once, Early, Late>;
+  static constexpr bool single = Late::depth == 1;
+  static_assert(Once::depth == 1 && Late::depth <= 2 && Early::depth == Late::depth);
   int step = 0;  // of the early stream: those before have been given back
 
   __device__ __forceinline__ void begin() const {
-    copy<Once>(0);
-    copy<Early>(0);
+    Filled::template copy<Once>(0);
+    Filled::template copy<Early>(0);
     ptx::copy_async_commit();
     if constexpr (!single) {
-      copy<Early>(1);
-      copy<Late>(0);
+      Filled::template copy<Early>(1);
+      Filled::template copy<Late>(0);
       ptx::copy_async_commit();
       meet<1>();
     }
@@ -52,8 +70,8 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
   __device__ __forceinline__ Late const& acquire(Ring<Late> const& ring) const {
     if constexpr (!single) {
       meet<0>();
-      copy<Early>(step + 1);
-      copy<Late>(step);
+      Filled::template copy<Early>(step + 1);
+      Filled::template copy<Late>(step);
       ptx::copy_async_commit();
     }
     return ring.at(step + 1);  // the step before, in one of two stages
@@ -61,7 +79,7 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
   __device__ __forceinline__ void multiplies_early() const {
     if constexpr (single) {
       meet<0>();
-      load<Late>(step);  // as there is the early one
+      Filled::template load<Late>(step);  // as there is the early one
       ptx::copy_async_commit();
     }
   }
@@ -71,7 +89,7 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
     ++step;
     if constexpr (single) {
       meet<0>();
-      copy<Early>(step);
+      Filled::template copy<Early>(step);
       ptx::copy_async_commit();
     }
   }
@@ -83,30 +101,18 @@ struct Rings : Ring<Once>, Ring<Early>, Ring<Late> {
     ptx::copy_async_wait<Pending>();
     ptx::named_sync(0, Atoms::team_threads);
   }
-  /// A step of a stream, if there is one.
-  template <class Stage>
-  __device__ __forceinline__ void copy(int at) const {
-    if (at < kernel.steps(static_cast<Stage const*>(nullptr), tile)) load<Stage>(at);
-  }
-  /// One that there is.
-  template <class Stage>
-  __device__ __forceinline__ void load(int at) const {
-    Ring<Stage> const& ring = *this;
-    kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
-  }
 };
 
 /// Rings of two stages whose steps come together: behind the meeting at which the late stream's step j is acquired both
 /// steps j have landed, those before have been multiplied, and both steps j + 1 are copied.
 template <class Kernel, class Atoms, class Once, class Early, class Late>
-struct SteppingRings : Ring<Once>, Ring<Early>, Ring<Late> {
+struct SteppingRings : FilledRings<Kernel, Atoms, Once, Early, Late> {
+  using Filled = FilledRings<Kernel, Atoms, Once, Early, Late>;
   static_assert(Once::depth == 1 && Late::depth == 2 && Early::depth == 2);
-  Kernel const& kernel;
-  typename Kernel::Tile const& tile;
   int early = 0, late = 0;  // steps that have been acquired
 
   __device__ __forceinline__ void begin() const {
-    copy<Once>(0);
+    Filled::template copy<Once>(0);
     copy_step(0);
   }
   __device__ __forceinline__ Once const& acquire(Ring<Once> const& ring) const { return *ring.stage; }
@@ -123,15 +129,9 @@ struct SteppingRings : Ring<Once>, Ring<Early>, Ring<Late> {
 
  private:
   __device__ __forceinline__ void copy_step(int step) const {
-    copy<Early>(step);
-    copy<Late>(step);
+    Filled::template copy<Early>(step);
+    Filled::template copy<Late>(step);
     ptx::copy_async_commit();
-  }
-  template <class Stage>
-  __device__ __forceinline__ void copy(int at) const {
-    if (at >= kernel.steps(static_cast<Stage const*>(nullptr), tile)) return;
-    Ring<Stage> const& ring = *this;
-    kernel.load(typename Atoms::Copy{ptx::thread()}, ring.at(at), tile, at);
   }
 };
 template <class Kernel, class Atoms, class... Stage>
@@ -193,7 +193,7 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
     auto& kept = *reinterpret_cast<Tile*>(scratch + ring_bytes);
     auto const tile = kernel.tile(team.league_rank());
     if (ptx::thread() == 0) kept = tile;
-    AllRings rings{{&memory.once}, {memory.early}, {memory.late}, kernel, tile};
+    AllRings rings{{{&memory.once}, {memory.early}, {memory.late}, kernel, tile}};
     rings.begin();
     ptx::named_sync(0, Atoms::team_threads);
     MeetingMath<Atoms, AllRings> math{{team.team_rank() * 32 + static_cast<int>(threadIdx.x), &memory}, rings};
