@@ -51,12 +51,17 @@ std::vector<Implementation> softmax_backward_on(Exec const& exec, bool log, Exte
   auto const in = random_view<Matrix<Exec, T>>(exec, 1, shape[0], shape[1]),
              d_out = random_view<Matrix<Exec, T>>(exec, 2, shape[0], shape[1]),
              d_in = zero_view<Matrix<Exec, T>>(exec, shape[0], shape[1]);
-  SoftmaxBackwardOptions const from_output{.from_output = true};
-  if (log)
-    return {{"tessera", [=] { log_softmax_backward(exec, d_in, d_out, in); }},
-            {"tessera_from_output", [=] { log_softmax_backward(exec, d_in, d_out, in, from_output); }}};
-  return {{"tessera", [=] { softmax_backward(exec, d_in, d_out, in); }},
-          {"tessera_from_output", [=] { softmax_backward(exec, d_in, d_out, in, from_output); }}};
+  Bytes<Exec> const lent("workspace", row_workspace_size(exec, in));
+  auto const implementation = [=](char const* name, bool from_output) {
+    return Implementation{name, [=] {
+                            SoftmaxBackwardOptions const options{.from_output = from_output, .workspace = lent};
+                            if (log)
+                              log_softmax_backward(exec, d_in, d_out, in, options);
+                            else
+                              softmax_backward(exec, d_in, d_out, in, options);
+                          }};
+  };
+  return {implementation("tessera", false), implementation("tessera_from_output", true)};
 }
 
 template <class Exec>

@@ -13,6 +13,7 @@
 
 #include <tessera/error.hpp>
 #include <tessera/host_team.hpp>
+#include <tessera/launch_plan.hpp>
 
 // How a kernel starts. Two forms: a league of teams with scratch, and one call per index. Both are asynchronous, on the
 // caller's execution-space instance, without a fence or an allocation of their own, and carry a label for Kokkos Tools.
@@ -159,6 +160,23 @@ std::size_t scratch_of_each(Exec const& exec, int teams) {
   return teams == 1 ? all : all / static_cast<std::size_t>(teams) - lost;
 }
 
+/// What a kernel is called: by its operation, for Kokkos Tools, and by how it goes about it, where there are several
+/// ways (see KernelLaunch::scheme).
+struct KernelLabel {
+  char const* operation;
+  char const* scheme;
+
+  KernelLabel(char const* of_operation, char const* by = "") : operation(of_operation), scheme(by) {}
+};
+
+/// Whether this thread makes a plan: the kernel has then been added to it and is not to be started.
+inline bool is_planned(KernelLabel label, std::int64_t teams, int team_threads, int together, std::size_t scratch,
+                       std::int64_t indices = 0) {
+  if (launches_planned == nullptr) return false;
+  launches_planned->kernels.push_back({label.operation, label.scheme, teams, indices, team_threads, together, scratch});
+  return true;
+}
+
 /// Floating-point operations that one core of a CPU does in about the time it takes to wake the others.
 inline constexpr double worth_a_fork = 1e6;
 
@@ -168,20 +186,22 @@ inline constexpr double worth_a_fork = 1e6;
 /// `TeamsAtOnce` of them should fit a multiprocessor's registers. Error{scratch}: the machine gives a team less
 /// scratch. Error{extent}: more than 2^31 - 1 teams.
 template <int Threads, int TeamsAtOnce = 1, class Exec, class Functor>
-void launch(char const* label, Exec const& exec, std::int64_t league, std::size_t scratch, Functor const& functor,
+void launch(KernelLabel label, Exec const& exec, std::int64_t league, std::size_t scratch, Functor const& functor,
             double operations = HUGE_VAL) {
   static_assert(Threads % 32 == 0 && Threads <= 1024, "a team has a multiple of 32 threads, 1024 at most");
   if (league <= 0) return;
-  check_tiles(label, league);
-  check_scratch(label, exec, scratch);
+  check_tiles(label.operation, league);
+  check_scratch(label.operation, exec, scratch);
+  if (is_planned(label, league, Machine<Exec>::threads(Threads), 1, scratch)) return;
 #if defined(KOKKOS_ENABLE_SERIAL)
   // Host spaces return when the work is done, so that it makes no difference to the caller which of them does it.
   if constexpr (shares_host_kernels<Exec> && std::is_invocable_v<Functor const&, HostTeam const&>)
     if (operations < worth_a_fork)
-      return Machine<Kokkos::Serial>::template launch<Threads, TeamsAtOnce>(label, Kokkos::Serial{},
+      return Machine<Kokkos::Serial>::template launch<Threads, TeamsAtOnce>(label.operation, Kokkos::Serial{},
                                                                             static_cast<int>(league), scratch, functor);
 #endif
-  Machine<Exec>::template launch<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league), scratch, functor);
+  Machine<Exec>::template launch<Threads, TeamsAtOnce>(label.operation, exec, static_cast<int>(league), scratch,
+                                                       functor);
 }
 
 /// Whether the machine can start neighbouring teams of this kernel so that they run at the same time.
@@ -209,36 +229,57 @@ int groups_at_once(Exec const& exec, int together, std::size_t scratch) {
 /// groups_at_once() says so); more than one if can_launch_together() only. `together` divides `league`. The functor
 /// begins with wait_for_kernels_before().
 template <int Threads, int TeamsAtOnce, class Exec, class Functor>
-void launch_together(char const* label, Exec const& exec, std::int64_t league, int together, std::size_t scratch,
+void launch_together(KernelLabel label, Exec const& exec, std::int64_t league, int together, std::size_t scratch,
                      Functor const& functor) {
   if constexpr (requires { Machine<Exec>::template can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec); }) {
     if (together > 1) {
-      check_tiles(label, league);
-      check_scratch(label, exec, scratch);
-      return Machine<Exec>::template launch_clusters<Threads, TeamsAtOnce>(label, exec, static_cast<int>(league),
-                                                                           together, scratch, functor);
+      check_tiles(label.operation, league);
+      check_scratch(label.operation, exec, scratch);
+      if (is_planned(label, league, Threads, together, scratch)) return;
+      return Machine<Exec>::template launch_clusters<Threads, TeamsAtOnce>(
+          label.operation, exec, static_cast<int>(league), together, scratch, functor);
     }
   }
   launch<Threads, TeamsAtOnce>(label, exec, league, scratch, functor);
 }
 
+/// How many teams of this kernel run at the same time if nothing else does, each with `scratch` bytes, where
+/// launch_all_together() can start them; else 0.
+template <int Threads, int TeamsAtOnce, class Functor, class Exec>
+int teams_together(Exec const& exec, std::size_t scratch) {
+  if constexpr (requires { Machine<Exec>::template teams_together<Threads, TeamsAtOnce, Functor>(exec, scratch); })
+    return Machine<Exec>::template teams_together<Threads, TeamsAtOnce, Functor>(exec, scratch);
+  return 0;
+}
+
+/// As launch(), of teams that wait for each other: all of them run at the same time, teams_together() at most.
+template <int Threads, int TeamsAtOnce, class Exec, class Functor>
+void launch_all_together(KernelLabel label, Exec const& exec, int league, std::size_t scratch, Functor const& functor) {
+  if constexpr (requires { Machine<Exec>::template teams_together<Threads, TeamsAtOnce, Functor>(exec, scratch); }) {
+    if (is_planned(label, league, Threads, league, scratch)) return;
+    Machine<Exec>::template launch_all_together<Threads, TeamsAtOnce>(label.operation, exec, league, scratch, functor);
+  }
+}
+
 /// `functor(std::int64_t i)` for every i in [0, n), which do so many operations together, where known.
 template <class Exec, class Functor>
-void for_each_index(char const* label, Exec const& exec, std::int64_t n, Functor const& functor,
+void for_each_index(KernelLabel label, Exec const& exec, std::int64_t n, Functor const& functor,
                     [[maybe_unused]] double operations = HUGE_VAL) {
   if (n <= 0) return;
+  if (is_planned(label, 0, 1, 1, 0, n)) return;
 #if defined(KOKKOS_ENABLE_SERIAL)
   if constexpr (shares_host_kernels<Exec> && !std::is_same_v<Exec, Kokkos::Serial>)
     if (operations < worth_a_fork) return for_each_index(label, Kokkos::Serial{}, n, functor);
 #endif
   if constexpr (shares_host_kernels<Exec>) {
     HostRangeCall const call(functor, n, exec.concurrency());
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, call.runs()), call);
+    Kokkos::parallel_for(label.operation,
+                         Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, call.runs()), call);
   } else {
     // Light weight: otherwise Kokkos sends functors over 512 bytes through constant memory, which waits on the host and
     // cannot be captured in a graph.
     Kokkos::parallel_for(
-        label,
+        label.operation,
         Kokkos::Experimental::require(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n),
                                       Kokkos::Experimental::WorkItemProperty::HintLightWeight),
         functor);

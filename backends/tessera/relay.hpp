@@ -8,17 +8,20 @@
 namespace tessera::detail {
 
 /// How neighbouring teams that run at the same time (launch_together) find out together what is to be known of one row
-/// after another, while they work on the next ones. The first `Warps` warps of a team, which have the rows, give their
-/// parts and go on; warps behind them relay these to the other teams and say what has come of it. No two warps of the
-/// first kind ever wait for each other. Specialised by the backend that has it:
+/// after another, while they work on the next ones; or by mail, through memory, more of them than can reach each
+/// other's scratch (launch_all_together). The first `Warps` warps of a team, which have the rows, give their parts and
+/// go on; warps behind them relay these to the other teams and say what has come of it. No two warps of the first kind
+/// ever wait for each other. Specialised by the backend that has it:
 ///
 ///     bytes, turns    of scratch, at the same place in all teams; rows i and i + turns use the same part of it, so
 ///                     that whoever gives row i has been told of row i - (turns - 2) / 2 or a later one
 ///     Relay(scratch, n)  of n teams
+///     Relay(scratch, n, mail, j)  of n teams, team j of them, by mail of post_bytes(n), zero before the launch
 ///     begin(), wait() one after the other by all threads, before what follows
 ///     give(x, i)      a warp's part of row i, 16 bytes at most, the same in all lanes
 ///     given<X>(i)     lane j of the warp that relays row i gets what warp j has given, or an X{} if there is none
-///     exchange(x, i)  the same warp, with its team's part: lane j gets that of team j, or an X{}
+///     exchange(x, i, joined)  the same warp, with its team's part; all lanes get joined(all), where X all[of_lane] are
+///                     the parts of teams j, j + 32 and so on in lane j, or an X{} for each that there is not
 ///     tell(x, i)      the same warp, with what all give() have led to
 ///     told<X>(i)      which every warp of the first kind gets
 ///

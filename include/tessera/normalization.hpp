@@ -11,6 +11,7 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/detail/rows.hpp>
+#include <tessera/row_workspace.hpp>
 
 namespace tessera {
 
@@ -29,6 +30,8 @@ struct NormOptions {
   /// Output, extents of `in`: the sum in + residual. What is normalised is then the sum as it was rounded to this
   /// View's type, as if the steps were separate. May be the same elements as `residual` or `in`.
   Sum sum = {};
+  /// row_workspace_size() bytes, for very long rows: memory without which they take longer.
+  RowWorkspace workspace = {};
 };
 
 namespace detail {
@@ -38,6 +41,7 @@ struct NormProblem {
   double epsilon = 0;
   bool centered = false;
   char const* label = "";
+  LentMemory lent = {};
 };
 
 /// Compiled in the library, once per execution space.
@@ -140,6 +144,7 @@ void norm(char const* op, bool centered, Exec const& exec, Out const& out, In co
   problem.epsilon = options.epsilon;
   problem.centered = centered;
   problem.label = op;
+  problem.lent = lent(options.workspace);
   add_row_vector<Exec>(op, "weight", weight, x, y, problem.weight);
   add_row_vector<Exec>(op, "bias", bias, x, y, problem.bias);
   add_statistic<Exec, rank>(op, "mean", options.mean, x, y, problem.mean);

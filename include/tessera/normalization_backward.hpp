@@ -13,11 +13,11 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/detail/rows.hpp>
+#include <tessera/row_workspace.hpp>
 
 namespace tessera {
 
-/// Memory of the execution space lent to an operation; a View<std::byte*> of any memory space converts to it.
-using NormBackwardWorkspace = Kokkos::View<std::byte*, Kokkos::AnonymousSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using NormBackwardWorkspace = RowWorkspace;
 
 /// Options of layer_norm_backward and rms_norm_backward; the type of the optional View is deduced.
 template <class DSum = None>

@@ -10,12 +10,15 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/detail/rows.hpp>
+#include <tessera/row_workspace.hpp>
 
 namespace tessera {
 
 struct SoftmaxOptions {
   /// Multiplies the input first: softmax(scale * in). Must be finite.
   double scale = 1;
+  /// row_workspace_size() bytes, for very long rows: memory without which they take longer.
+  RowWorkspace workspace = {};
 };
 
 namespace detail {
@@ -25,6 +28,7 @@ struct SoftmaxProblem {
   double scale = 1;
   bool log = false;
   char const* label = "";
+  LentMemory lent = {};
 };
 
 /// Compiled in the library, once per execution space.
@@ -44,7 +48,8 @@ void softmax(char const* op, bool log, Exec const& exec, Out const& out, In cons
   check_writable(op, "out", y);
   check_no_partial_overlap(op, "out", y, "in", x);
   check_value(std::isfinite(options.scale), op, "scale " + std::to_string(options.scale) + " must be finite");
-  if (x.size() > 0) run_softmax(exec, SoftmaxProblem{row_array(y), row_array(x), options.scale, log, op});
+  if (x.size() > 0)
+    run_softmax(exec, SoftmaxProblem{row_array(y), row_array(x), options.scale, log, op, lent(options.workspace)});
 }
 
 }  // namespace detail

@@ -10,6 +10,7 @@
 
 #include <tessera/detail/array.hpp>
 #include <tessera/detail/rows.hpp>
+#include <tessera/row_workspace.hpp>
 
 namespace tessera {
 
@@ -18,6 +19,8 @@ struct SoftmaxBackwardOptions {
   double scale = 1;
   /// `in` is what the forward operation gave, not what it was given.
   bool from_output = false;
+  /// row_workspace_size() bytes, for very long rows: memory without which they take longer.
+  RowWorkspace workspace = {};
 };
 
 namespace detail {
@@ -27,6 +30,7 @@ struct SoftmaxBackwardProblem {
   double scale = 1;
   bool log = false, from_output = false;
   char const* label = "";
+  LentMemory lent = {};
 };
 
 /// Compiled in the library, once per execution space.
@@ -56,7 +60,7 @@ void softmax_backward(char const* op, bool log, Exec const& exec, DIn const& d_i
   check_value(std::isfinite(options.scale), op, "scale " + std::to_string(options.scale) + " must be finite");
   if (x.size() > 0)
     run_softmax_backward(exec, SoftmaxBackwardProblem{row_array(dx), row_array(dy), row_array(x), options.scale, log,
-                                                      options.from_output, op});
+                                                      options.from_output, op, lent(options.workspace)});
 }
 
 }  // namespace detail

@@ -19,6 +19,7 @@
 #include <tessera/gemm.hpp>
 #include <tessera/gemm_block_scaled.hpp>
 #include <tessera/gemm_grouped.hpp>
+#include <tessera/launch_plan.hpp>
 #include <tessera/limits.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/mask_table.hpp>
@@ -31,6 +32,7 @@
 #include <tessera/quantize.hpp>
 #include <tessera/reduce.hpp>
 #include <tessera/rotary.hpp>
+#include <tessera/row_workspace.hpp>
 #include <tessera/softmax.hpp>
 #include <tessera/softmax_backward.hpp>
 #include <tessera/stochastic.hpp>

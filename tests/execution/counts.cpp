@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every operation runs without a fence and without an allocation, and is seen by Kokkos Tools under its label.
+// Every operation runs without a fence and without an allocation, is seen by Kokkos Tools under its label, and starts
+// the kernels that its plan has listed.
 #include <tessera/arg_reduce.hpp>
 #include <tessera/attention.hpp>
 #include <tessera/attention_merge.hpp>
@@ -9,6 +10,7 @@
 #include <tessera/cross_entropy.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/gemm.hpp>
+#include <tessera/launch_plan.hpp>
 #include <tessera/mx.hpp>
 #include <tessera/normalization.hpp>
 #include <tessera/normalization_backward.hpp>
@@ -27,17 +29,14 @@ using namespace tessera::test;
 namespace {
 
 struct Counts {
-  int fences = 0, allocations = 0, kernels = 0;
-  std::string label;
+  int fences = 0, allocations = 0;
+  std::vector<std::string> kernels;
 };
 Counts counts;
 
 namespace tools = Kokkos::Tools::Experimental;
 
-void count_kernel(char const* label, std::uint32_t, std::uint64_t*) {
-  ++counts.kernels;
-  counts.label = label;
-}
+void count_kernel(char const* label, std::uint32_t, std::uint64_t*) { counts.kernels.push_back(label); }
 
 /// Counts what happens between construction and destruction. Kernels apart: Kokkos itself fences around every kernel
 /// for a tool that listens to them.
@@ -75,8 +74,20 @@ void check_counts(char const* label, F const& f) {
     f();
   }
   Kokkos::fence();
-  CHECK(counts.kernels >= 1);
-  CHECK_MESSAGE(contains(counts.label, label), counts.label);
+  std::vector<std::string> const started = counts.kernels;
+  REQUIRE(started.size() >= 1);
+  CHECK_MESSAGE(contains(started.back(), label), started.back());
+  LaunchPlan plan;
+  {
+    Counting const counting(true);
+    plan = launch_plan(f);
+  }
+  CHECK_MESSAGE(counts.kernels.empty(), "a plan starts no kernel");
+  REQUIRE(plan.kernels.size() == started.size());
+  for (std::size_t i = 0; i < started.size(); ++i) {
+    CHECK(plan.kernels[i].label == started[i]);
+    CHECK(plan.kernels[i].teams + plan.kernels[i].indices > 0);
+  }
 }
 
 }  // namespace

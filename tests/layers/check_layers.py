@@ -20,8 +20,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](tessera/[^">]+)[>"]')
 MACHINE_HEADER = re.compile(r"tessera/(?:cuda|openmp)/")
 TILE_HEADER = re.compile(r"tessera/(?:atoms\.hpp|portable/)")
 
-# What backends/ may use of the layer above it: storage types, errors, arrays without a View, the description of a machine.
-SHARED = re.compile(r"tessera/(?:types|error|config)\.hpp|tessera/detail/|tessera/model/device\.hpp")
+# What backends/ may use of the layer above it: storage types, errors, plans of launches, arrays without a View, the
+# description of a machine.
+SHARED = re.compile(r"tessera/(?:types|error|config|launch_plan)\.hpp|tessera/detail/|tessera/model/device\.hpp")
 
 
 def without_comments(text):

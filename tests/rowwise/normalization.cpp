@@ -62,11 +62,12 @@ void check_rows(std::size_t rows, std::size_t n, double low = -3, double high = 
   fill(in, x);
   fill(weight, w);
   fill(bias, b);
+  NormOptions<> const options{.workspace = lent_memory<Exec>(in)};
   poison(out);
-  layer_norm(Exec{}, out, in, weight, bias);
+  layer_norm(Exec{}, out, in, weight, bias, options);
   CHECK(far_rows<Acc>(values(out), x, n, wide(w), wide(b), true) == 0);
   poison(out);
-  rms_norm(Exec{}, out, in, weight);
+  rms_norm(Exec{}, out, in, weight, options);
   CHECK(far_rows<Acc>(values(out), x, n, wide(w), {}, false) == 0);
 }
 
@@ -84,6 +85,11 @@ TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row 
   }
   check_rows<Exec, fp16_t, fp16_t, float>(150, 66001);
   check_rows<Exec, float, float, float>(20000, 3);
+}
+
+TEST_CASE_TEMPLATE_DEFINE("norms of rows for all multiprocessors together", Exec, norm_mailed) {
+  check_mailed<Exec>([](int rows, int n) { check_rows<Exec, float, float, float>(rows, n); },
+                     [](int rows, int n) { check_rows<Exec, bf16_t, bf16_t, bf16_t>(rows, n); });
 }
 
 TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm take every type", Exec, norm_types) {
@@ -131,7 +137,7 @@ TEST_CASE_TEMPLATE_DEFINE("weight and bias may be absent, statistics are written
 }
 
 TEST_CASE_TEMPLATE_DEFINE("a residual is added first, its sum written out", Exec, norm_residual) {
-  for (std::size_t n : {6u, 513u, 4096u, 17000u, 33001u}) {
+  for (std::size_t n : {6u, 513u, 4096u, 17000u, 33001u, 524296u}) {
     CAPTURE(n);
     ViewOf<Exec, bf16_t**> const in("in", 4, n), residual("residual", 4, n), out("out", 4, n), sum("sum", 4, n);
     auto const x = uniform<bf16_t>(4 * n, 1), r = uniform<bf16_t>(4 * n, 2);
@@ -147,16 +153,17 @@ TEST_CASE_TEMPLATE_DEFINE("a residual is added first, its sum written out", Exec
     fill(in, x);
     fill(residual, r);
     poison(sum);
+    auto const lent = lent_memory<Exec>(in);
     // The sum is exactly rounded, and what is normalised is the rounded sum.
-    layer_norm(Exec{}, out, in, none, none, NormOptions{.residual = residual, .sum = sum});
+    layer_norm(Exec{}, out, in, none, none, NormOptions{.residual = residual, .sum = sum, .workspace = lent});
     CHECK(same_bits(values(sum), s));
     CHECK(far_rows<float>(values(out), s, n, {}, {}, true) == 0);
     // Without a sum nothing is rounded between; |x + r| <= 2, so the addition is off by 2 u at most.
-    rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual});
+    rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .workspace = lent});
     CHECK(far_rows<float>(values(out), exact, n, {}, {}, false, 2 * roundoff_of<float>) == 0);
     CHECK(same_bits(values(residual), r));
     // The sum takes the residual's place, as it does from layer to layer of a transformer.
-    rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .sum = residual});
+    rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .sum = residual, .workspace = lent});
     CHECK(same_bits(values(residual), s));
     CHECK(far_rows<float>(values(out), s, n, {}, {}, false) == 0);
     fill(residual, r);
@@ -284,6 +291,7 @@ TEST_CASE_TEMPLATE_DEFINE("norms name what is wrong and write nothing", Exec, no
 }
 
 TEST_CASE_TEMPLATE_APPLY(norm_lengths, Spaces);
+TEST_CASE_TEMPLATE_APPLY(norm_mailed, Spaces);
 TEST_CASE_TEMPLATE_APPLY(norm_types, Spaces);
 TEST_CASE_TEMPLATE_APPLY(norm_offset, Spaces);
 TEST_CASE_TEMPLATE_APPLY(norm_statistics, Spaces);

@@ -130,6 +130,14 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms agree with fp64 at every row lengt
   for (int n : lengths) check_rows<Exec, float, float, float>(3, static_cast<std::size_t>(n));
 }
 
+TEST_CASE_TEMPLATE_DEFINE("gradients of norms of rows for all multiprocessors together", Exec, mailed_id) {
+  check_rows<Exec, bf16_t, bf16_t, bf16_t>(7, 131072 + 8);
+  check_rows<Exec, float, float, float>(2, 262144 + 4);
+  if (runs_on_host<Exec>) return;
+  check_rows<Exec, bf16_t, bf16_t, bf16_t>(20, 1048576 + 8);  // more than are under way at a time
+  check_rows<Exec, float, float, float>(1, 1048576);
+}
+
 TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Exec, types_id) {
   for (std::size_t n : {7u, 64u, 72u, 777u, 1000u, 1032u, 4095u, 5000u, 8192u, 12000u}) {
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);
@@ -288,6 +296,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms of nothing, and errors", Exec, err
 }
 
 TEST_CASE_TEMPLATE_APPLY(lengths_id, Spaces);
+TEST_CASE_TEMPLATE_APPLY(mailed_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(types_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(differences_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(layouts_id, Spaces);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tessera/limits.hpp>
+#include <tessera/row_workspace.hpp>
 
 #include "reference/rowwise.hpp"
 #include "support/support.hpp"
@@ -29,6 +30,30 @@ constexpr double roundoff_of = limits<Acc>::roundoff;
 /// Roundings on the longest way of one term through a sum of n terms: a lane adds at most n / 64 terms into one total,
 /// then 64 totals at most and the lanes of 16 warps are joined.
 inline double chain(double n) { return std::min(n, n / 64 + 100); }
+
+template <class Exec>
+constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
+/// What operations on such rows ask for, with something in it. Rows of a megabyte are shared by mail through it.
+template <class Exec, class V>
+auto lent_memory(V const& v) {
+  ViewOf<Exec, std::byte*> const memory("lent", row_workspace_size(Exec{}, v));
+  poison(memory);
+  return memory;
+}
+
+/// check(rows, columns of fp32) and check(rows, columns of 16 bits) of so long rows; on a GPU of so many rows, too,
+/// that each group of teams has more of them than are under way at a time.
+template <class Exec, class OfFloats, class OfHalves>
+void check_mailed(OfFloats const& floats, OfHalves const& halves) {
+  floats(2, 262144 + 4);
+  halves(3, 524288 + 8);
+  if (runs_on_host<Exec>) return;
+  floats(1, 1048576);
+  floats(150, 262144);
+  halves(20, 1048576 + 8);
+  halves(2, 4000008);
+}
 
 /// The same View with its strides as numbers, so that tests over layouts instantiate their copies once.
 template <class V>

@@ -41,11 +41,12 @@ void check_rows(std::size_t rows, std::size_t n, double scale = 1, double range 
   ViewOf<Exec, Out**> const out("out", rows, n);
   auto const x = uniform<In>(rows * n, static_cast<unsigned>(n), -range, range);
   fill(in, x);
+  auto const lent = lent_memory<Exec>(in);
   poison(out);
-  softmax(Exec{}, out, in, {.scale = scale});
+  softmax(Exec{}, out, in, {.scale = scale, .workspace = lent});
   CHECK(far_softmax<Acc>(values(out), x, n, scale, false) == 0);
   poison(out);
-  log_softmax(Exec{}, out, in, {.scale = scale});
+  log_softmax(Exec{}, out, in, {.scale = scale, .workspace = lent});
   CHECK(far_softmax<Acc>(values(out), x, n, scale, true) == 0);
 }
 
@@ -79,6 +80,23 @@ TEST_CASE_TEMPLATE_DEFINE("softmax of a very long row, of many short ones, and s
   check_rows<Exec, float, float>(9, 300, -2.5);
   check_rows<Exec, float, float>(9, 300, 0);
   check_rows<Exec, float, float>(9, 300, 1, 1000);  // most exponentials are subnormal or 0
+}
+
+TEST_CASE_TEMPLATE_DEFINE("softmax of rows for all multiprocessors together", Exec, softmax_mailed) {
+  check_mailed<Exec>([](int rows, int n) { check_rows<Exec, float, float>(rows, n, -0.5); },
+                     [](int rows, int n) { check_rows<Exec, bf16_t, bf16_t>(rows, n); });
+  ViewOf<Exec, float**> const in("in", 3, 262144);
+  auto x = uniform<float>(3 * 262144, 3);
+  std::fill_n(x.begin(), 262144, -INFINITY);
+  x[262144 + 777] = NAN;
+  fill(in, x);
+  softmax(Exec{}, in, in, {.workspace = lent_memory<Exec>(in)});  // in place
+  auto const y = values(in);
+  for (std::size_t j : {0u, 777u, 262143u}) {
+    CHECK(y[j] == 0);
+    CHECK(std::isnan(y[262144 + j]));
+    CHECK(y[2 * 262144 + j] > 0);
+  }
 }
 
 TEST_CASE_TEMPLATE_DEFINE("softmax does not overflow and defines masked rows, NaN and Inf", Exec, softmax_special) {
@@ -244,6 +262,7 @@ TEST_CASE_TEMPLATE_DEFINE("softmax names what is wrong and writes nothing", Exec
 TEST_CASE_TEMPLATE_APPLY(softmax_lengths, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_types, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_extremes, Spaces);
+TEST_CASE_TEMPLATE_APPLY(softmax_mailed, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_special, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_far, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_layouts, Spaces);

@@ -59,13 +59,14 @@ void check_rows(std::size_t rows, std::size_t n, double scale = 1, double range 
   auto const dy = uniform<DOut>(rows * n, static_cast<unsigned>(n + 1), -2, 3);
   fill(in, x);
   fill(d_out, dy);
+  auto const lent = lent_memory<Exec>(in);
   for (bool log : {false, true}) {
     CAPTURE(log);
     poison(d_in);
     if (log)
-      log_softmax_backward(Exec{}, d_in, d_out, in, {.scale = scale});
+      log_softmax_backward(Exec{}, d_in, d_out, in, {.scale = scale, .workspace = lent});
     else
-      softmax_backward(Exec{}, d_in, d_out, in, {.scale = scale});
+      softmax_backward(Exec{}, d_in, d_out, in, {.scale = scale, .workspace = lent});
     CHECK(far_gradients<Acc>(values(d_in), x, dy, n, scale, log, false) == 0);
   }
 }
@@ -90,6 +91,11 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of softmax take every type, scale and extre
   check_rows<Exec, float, float, float>(9, 300, -2.5);
   check_rows<Exec, float, float, float>(9, 300, 0);
   check_rows<Exec, float, float, float>(9, 300, 1, 1000);
+}
+
+TEST_CASE_TEMPLATE_DEFINE("gradients of softmax of rows for all multiprocessors together", Exec, mailed_id) {
+  check_mailed<Exec>([](int rows, int n) { check_rows<Exec, float, float, float>(rows, n); },
+                     [](int rows, int n) { check_rows<Exec, bf16_t, bf16_t, bf16_t>(rows, n, -1); });
 }
 
 TEST_CASE_TEMPLATE_DEFINE("gradients of softmax from what the forward operation gave", Exec, output_id) {
@@ -246,6 +252,7 @@ TEST_CASE_TEMPLATE_DEFINE("softmax_backward names what is wrong, writes nothing 
 
 TEST_CASE_TEMPLATE_APPLY(lengths_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(types_id, Spaces);
+TEST_CASE_TEMPLATE_APPLY(mailed_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(output_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(differences_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(special_id, Spaces);

@@ -416,6 +416,7 @@ struct BulkPipeline<Kokkos::Cuda> {
     }
     // Nothing is reduced by Kokkos' means, so that nothing is declared beside the scratch.
     check_scratch(label, P::scratch_bytes, Machine<Kokkos::Cuda>::scratch_limit(exec, 0));
+    if (is_planned(label, teams, Atoms::team_threads, together, P::scratch_bytes)) return;
     Machine<Kokkos::Cuda>::launch_clusters<Atoms::team_threads, Atoms::teams_at_once>(label, exec, teams, together,
                                                                                       P::scratch_bytes, pipeline);
   }

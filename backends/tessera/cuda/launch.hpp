@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 
 static_assert(KOKKOS_VERSION >= 40700 && KOKKOS_VERSION < 60000,
               "the CUDA launcher builds Kokkos' team member by hand; it was tried with Kokkos 4.7 only");
@@ -152,6 +153,34 @@ struct Machine<Kokkos::Cuda> {
     start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, attributes, cluster > 1 ? 2 : 1, cluster);
   }
 
+  /// All at the same time, in place of any before that still runs, so that they may wait for each other.
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static void launch_all_together(char const* label, Kokkos::Cuda const& exec, int league, std::size_t scratch,
+                                  Functor const& functor) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, &attribute, 1);
+  }
+
+  /// How many teams with so much scratch the device has room for at the same time. Asked once for every size.
+  template <int Threads, int TeamsAtOnce, class Functor>
+  static int teams_together(Kokkos::Cuda const& exec, std::size_t scratch) {
+    if (!can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec)) return 0;
+    using Key = std::pair<int, std::size_t>;
+    static Known<Key> known;
+    return known(Key{exec.cuda_device(), scratch}, [&] {
+      char const* const label = "tessera: teams together";
+      CurrentDevice const device(label, exec.cuda_device());
+      void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
+      allow<Threads, TeamsAtOnce, Functor>(label, exec, 1, scratch);
+      int of_each = 0;
+      cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, kernel, Threads, reduce_bytes + scratch),
+                 label);
+      return of_each * concurrency(exec);
+    });
+  }
+
   /// Whether the device and its code of the kernel know clusters.
   template <int Threads, int TeamsAtOnce, class Functor>
   static bool can_launch_clusters(Kokkos::Cuda const& exec) {
@@ -164,27 +193,40 @@ struct Machine<Kokkos::Cuda> {
   static int clusters_at_once(Kokkos::Cuda const& exec, int cluster, std::size_t scratch) {
     if (!can_launch_clusters<Threads, TeamsAtOnce, Functor>(exec)) return 0;
     using Key = std::tuple<int, int, std::size_t>;
-    static std::mutex mutex;
-    static std::map<Key, int> known;
-    std::lock_guard const lock(mutex);
-    auto const [at, is_new] = known.try_emplace(Key{exec.cuda_device(), cluster, scratch}, 0);
-    if (!is_new) return at->second;
-    char const* const label = "tessera: clusters at once";
-    CurrentDevice const device(label, exec.cuda_device());
-    void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
-    allow<Threads, TeamsAtOnce, Functor>(label, exec, cluster, scratch);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    cudaLaunchConfig_t config = configuration<Threads>(exec, cluster, scratch, &attribute, 1);
-    if (cudaOccupancyMaxActiveClusters(&at->second, kernel, &config) != cudaSuccess) {
+    static Known<Key> known;
+    return known(Key{exec.cuda_device(), cluster, scratch}, [&] {
+      char const* const label = "tessera: clusters at once";
+      CurrentDevice const device(label, exec.cuda_device());
+      void (*const kernel)(Functor, int, int) = cuda_entry<Threads, TeamsAtOnce, Functor>;
+      allow<Threads, TeamsAtOnce, Functor>(label, exec, cluster, scratch);
+      cudaLaunchAttribute attribute{};
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+      cudaLaunchConfig_t config = configuration<Threads>(exec, cluster, scratch, &attribute, 1);
+      int count = 0;
+      if (cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess) return count;
       static_cast<void>(cudaGetLastError());
-      at->second = 0;
-    }
-    return at->second;
+      return 0;
+    });
   }
 
  private:
+  /// What has been asked once, by all threads.
+  template <class Key>
+  class Known {
+   public:
+    template <class Ask>
+    int operator()(Key const& key, Ask const& ask) {
+      std::lock_guard const lock(mutex);
+      auto const at = answers.find(key);
+      return at != answers.end() ? at->second : answers.emplace(key, ask()).first->second;
+    }
+
+   private:
+    std::mutex mutex;
+    std::map<Key, int> answers;
+  };
+
   static constexpr int portable_cluster = 8;  // larger ones are the device's own
 
   template <int Threads, int TeamsAtOnce, class Functor>

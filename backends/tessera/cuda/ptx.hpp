@@ -192,6 +192,16 @@ __device__ __forceinline__ void add_four(float* to, float const* x) {
                : "memory");
 }
 
+/// Two words in memory, at a multiple of 16 bytes, each of which another team reads as it was before or as it is now.
+__device__ __forceinline__ void store_at_once(void* to, std::uint64_t first, std::uint64_t second) {
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second) : "memory");
+}
+__device__ __forceinline__ ulonglong2 load_at_once(void const* from) {
+  ulonglong2 words;
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(words.x), "=l"(words.y) : "l"(from) : "memory");
+  return words;
+}
+
 // ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory
 __device__ __forceinline__ int cluster_rank() {
   int n;

@@ -376,10 +376,10 @@ void start_core_pair_reduction(Exec const& exec, PairReduceProblem const& proble
                                               PackSpace<2, pair_columns>(plan.kept, 0),
                                               PackSpace<2, 1>(plan.reduced, 0)};
   double const an_element = indexed ? 20 : 50;  // the time of so many operations of products
-  launch<32>(problem.label, exec, plan.groups * plan.parts, 0, kernel,
-             an_element * static_cast<double>(plan.results) * static_cast<double>(plan.elements));
+  launch<32>(KernelLabel{problem.label, plan.along ? "along rows" : "across rows"}, exec, plan.groups * plan.parts, 0,
+             kernel, an_element * static_cast<double>(plan.results) * static_cast<double>(plan.elements));
   if (plan.parts > 1)
-    launch<32>(problem.label, exec, join.teams(), 0, join,
+    launch<32>(KernelLabel{problem.label, "parts"}, exec, join.teams(), 0, join,
                an_element * static_cast<double>(plan.results) * static_cast<double>(plan.parts));
 }
 

@@ -375,8 +375,8 @@ bool start_packed_pair_reduction(Exec const& exec, PairReduceProblem const& prob
     auto const run_along = [&](auto lanes) {
       using Kernel = PackedPairAlong<Space, T, Pair, decltype(lanes)::value>;
       std::int64_t const workers = plan.results * plan.parts;
-      launch<Kernel::threads>(problem.label, exec, divide_up(workers, Kernel::workers_a_team), 0,
-                              Kernel{operands, workers});
+      launch<Kernel::threads>(KernelLabel{problem.label, "along rows of whole packs"}, exec,
+                              divide_up(workers, Kernel::workers_a_team), 0, Kernel{operands, workers});
     };
     if (plan.along && plan.lanes == 32) {
       run_along(std::integral_constant<int, 32>{});
@@ -386,13 +386,14 @@ bool start_packed_pair_reduction(Exec const& exec, PairReduceProblem const& prob
       using Kernel = PackedPairAcross<Space, T, Pair>;
       std::int64_t const groups = divide_up(plan.results / plan.width, std::int64_t{1} << plan.beside_shift);
       launch<Kernel::threads, Kernel::teams_at_once>(
-          problem.label, exec, groups * plan.parts, sizeof(typename Kernel::Scratch),
-          Kernel{operands, plan.beside_shift, plan.lane_rows, Divisor(groups)});
+          KernelLabel{problem.label, "across rows of whole packs"}, exec, groups * plan.parts,
+          sizeof(typename Kernel::Scratch), Kernel{operands, plan.beside_shift, plan.lane_rows, Divisor(groups)});
     }
   });
   if (plan.parts == 1) return true;
   PackedPairJoin<Space, Pair> const join{part_results, out, plan.results, plan.parts, out_by};
-  launch<PackedPairJoin<Space, Pair>::threads>(problem.label, exec, join.teams(), join.scratch, join);
+  launch<PackedPairJoin<Space, Pair>::threads>(KernelLabel{problem.label, "parts"}, exec, join.teams(), join.scratch,
+                                               join);
   return true;
 }
 

@@ -151,10 +151,12 @@ void start_pair_reduction(Exec const& exec, PairReduceProblem const& problem) {
                 plan.results,
                 plan.elements,
                 plan.parts};
-  launch<Kernel::threads>(problem.label, exec, kernel.teams(), 0, kernel);
+  launch<Kernel::threads>(
+      KernelLabel{problem.label, plan.along ? "along rows, element by element" : "across rows, element by element"},
+      exec, kernel.teams(), 0, kernel);
   if (plan.parts == 1) return;
   kernel.joins = true;
-  launch<Kernel::threads>(problem.label, exec, kernel.teams(), 0, kernel);
+  launch<Kernel::threads>(KernelLabel{problem.label, "parts"}, exec, kernel.teams(), 0, kernel);
 }
 
 template <class A, class Exec>

@@ -92,7 +92,8 @@ bool start_pair_short_rows(char const* label, Exec const& exec, T const* in, Pai
   with_short_row_shape(packs, [&](auto shape) {
     using Kernel = PairShortRows<KernelSpace<Exec>, T, Pair, decltype(shape)>;
     Kernel const kernel{{in, stride, static_cast<int>(rows), static_cast<int>(packs)}, out, out_stride, sign};
-    launch<Kernel::Rows::threads, Kernel::teams_at_once>(label, exec, kernel.rows.teams(), 0, kernel);
+    launch<Kernel::Rows::threads, Kernel::teams_at_once>(KernelLabel{label, "along short rows of whole packs"}, exec,
+                                                         kernel.rows.teams(), 0, kernel);
   });
   return true;
 }

@@ -38,7 +38,8 @@ void launch_join(char const* label, Exec const& exec, A const* parts, std::int64
   std::int64_t const columns = kept.size();
   with_part_columns<Space, A>(rows, columns, are_packed_parts(parts, columns), [&](auto way) {
     using Columns = decltype(way);
-    launch<Columns::threads>(label, exec, Columns::teams(columns), Columns::scratch_bytes,
+    launch<Columns::threads>(KernelLabel{label, "sums of columns"}, exec, Columns::teams(columns),
+                             Columns::scratch_bytes,
                              ReduceJoin<Space, A, Step, Columns>{parts, rows, columns, PackSpace<2, 1>(kept, 0), out});
   });
 }

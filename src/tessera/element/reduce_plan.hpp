@@ -122,8 +122,9 @@ template <class Exec, class Element, class A>
 void start_pass(char const* label, Exec const& exec, ReducePass const& pass,
                 ReduceKernel<KernelSpace<Exec>, Element, A> const& kernel) {
   constexpr int teams_at_once = sizeof(A) == 8 ? 2 : 4;  // registers: what is under way needs many threads
-  launch<ReduceShape::threads, teams_at_once>(label, exec, pass.shape.groups * pass.shape.parts, kernel.data.scratch(),
-                                              kernel);
+  char const* const scheme = pass.along ? "along rows" : "across rows";
+  launch<ReduceShape::threads, teams_at_once>(KernelLabel{label, scheme}, exec, pass.shape.groups * pass.shape.parts,
+                                              kernel.data.scratch(), kernel);
 }
 
 /// Starts ReduceRowsKernel for a pass of packs at aligned addresses along rows where it can serve it.
@@ -157,7 +158,8 @@ bool start_rows(char const* label, Exec const& exec, ReduceProblem const& proble
                         static_cast<int>(part),
                         Divisor(pass.shape.parts),
                         step};
-    launch<Kernel::threads, sizeof(A) == 8 ? 2 : 4>(label, exec, kernel.teams(), Kernel::scratch_bytes, kernel);
+    launch<Kernel::threads, sizeof(A) == 8 ? 2 : 4>(KernelLabel{label, "along rows of whole packs"}, exec,
+                                                    kernel.teams(), Kernel::scratch_bytes, kernel);
     return true;
   }
 }

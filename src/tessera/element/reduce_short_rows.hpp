@@ -146,7 +146,8 @@ bool start_short_rows(char const* label, Exec const& exec, In const* in, std::in
                           out.closing == Closing::divide ? static_cast<float>(out.count) : 0.0f,
                           out.closing == Closing::negate,
                           is_own_type};
-      launch<Kernel::Rows::threads, 12>(label, exec, kernel.rows.teams(), 0, kernel);
+      launch<Kernel::Rows::threads, 12>(KernelLabel{label, "along short rows of whole packs"}, exec,
+                                        kernel.rows.teams(), 0, kernel);
     });
   });
   return true;

@@ -138,7 +138,7 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
       bool fits = false;
       typename Packs::Places const places(dims, head, sizes, fits);
       auto const run = [&](auto const& packs) {
-        launch<Packs::threads, Packs::teams_at_once>(op, exec, packs.teams(), 0, packs);
+        launch<Packs::threads, Packs::teams_at_once>(KernelLabel{op, "packs"}, exec, packs.teams(), 0, packs);
       };
       if (fits && vector == (1u << sizeof...(From)) - 1) {
         using Line = WholePacks<Exec, width, false, F, To, From...>;
@@ -150,7 +150,7 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
     }
   }
   SingleTransform<F, To, From...> const single{elements, {dims, 0}};
-  for_each_index(op, exec, single.threads(), single);
+  for_each_index(KernelLabel{op, "element by element"}, exec, single.threads(), single);
 }
 
 template <class Exec, class F, class To, int Rank>
@@ -171,7 +171,8 @@ void transform(Exec const& exec, Array<To, Rank> const& out, F const& f) {
   }
   dims.collapse();
   PackSpace<Operands::operands, 1> const space(dims, 0);
-  for_each_index(op, exec, space.packs, Generate<F, To>{Operands{f, out.data, {}}, space});
+  for_each_index(KernelLabel{op, "element by element"}, exec, space.packs,
+                 Generate<F, To>{Operands{f, out.data, {}}, space});
 }
 
 template <class Exec, class F, class To, int Rank, class... From, int... Ranks>
@@ -203,7 +204,7 @@ void transform_inputs(Exec const& exec, Array<To, Rank> const& out, F const& f, 
     Operands const elements{f, out.data, {Leaf<I, std::remove_cv_t<From> const*>{in.data}...}};
     if constexpr (Machine<Exec>::lanes == 1) {
       RunTransform<F, To, std::remove_cv_t<From>...> const runs(elements, dims);
-      for_each_index(op, exec, runs.threads(), runs);
+      for_each_index(KernelLabel{op, "runs of elements"}, exec, runs.threads(), runs);
     } else {
       void const* const data[] = {out.data, in.data...};
       std::size_t const bytes[] = {sizeof(To), sizeof(From)...};

@@ -69,9 +69,9 @@ void launch_column_sums(char const* label, Exec const& exec, ColumnSums<Acc> con
   using Space = KernelSpace<Exec>;
   auto const start = [&](auto way) {
     using Columns = decltype(way);
-    launch<Columns::threads>(label, exec, (sums.out[1] == nullptr ? 1 : 2) * Columns::teams(sums.columns),
-                             Machine<Space>::lanes == 1 ? 0 : Columns::scratch_bytes,
-                             SumColumns<Space, Acc, Columns>{sums});
+    launch<Columns::threads>(
+        KernelLabel{label, "sums of columns"}, exec, (sums.out[1] == nullptr ? 1 : 2) * Columns::teams(sums.columns),
+        Machine<Space>::lanes == 1 ? 0 : Columns::scratch_bytes, SumColumns<Space, Acc, Columns>{sums});
   };
   if constexpr (Machine<Space>::lanes == 1)
     start(PartColumns<Space, Acc, 1, 8>{});

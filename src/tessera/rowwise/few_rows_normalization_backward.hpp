@@ -139,7 +139,7 @@ std::int64_t start_few_rows_norm_backward(Exec const& exec, NormBackwardProblem 
   auto const value = [](RowArray const& a) { return static_cast<float const*>(a.data); };
   NormBackwardSums<float> const sums(problem, teams);
   launch<Kernel::Shape::threads, 2>(
-      problem.label, exec, teams, Kernel::scratch_bytes,
+      KernelLabel{problem.label, "few rows in registers"}, exec, teams, Kernel::scratch_bytes,
       Kernel{data(problem.in), data(problem.d_out), data(problem.d_sum), data(problem.weight), data(problem.d_in),
              problem.centered ? value(problem.mean) : nullptr, value(problem.rstd), sums.weights, sums.biases,
              problem.in.stride[2], problem.d_out.stride[2], problem.d_sum.stride[2], problem.d_in.stride[2],

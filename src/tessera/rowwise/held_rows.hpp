@@ -271,7 +271,10 @@ bool launch_held(char const* label, Exec const& exec, Kernel kernel, StreamUse c
   kernel.stream = held_rows<Rows, Kernel>(exec, kernel.grid, use, scratch);
   std::int64_t const league = kernel.grid.rows * kernel.stream.teams;
   if (league == 0 || league > std::numeric_limits<std::int32_t>::max() / 4) return false;
-  launch_together<Rows::threads, Rows::teams_at_once>(label, exec, league, kernel.stream.teams, scratch, kernel);
+  constexpr char const* scheme =
+      Rows::ragged ? "unaligned rows in the registers of several teams" : "rows in the registers of several teams";
+  launch_together<Rows::threads, Rows::teams_at_once>(KernelLabel{label, scheme}, exec, league, kernel.stream.teams,
+                                                      scratch, kernel);
   return true;
 }
 

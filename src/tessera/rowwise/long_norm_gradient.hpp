@@ -48,7 +48,13 @@ struct LongNormGradient {
   }
   /// Over the lanes of a warp.
   KOKKOS_FORCEINLINE_FUNCTION static Sums joined(Sums const& x) {
-    return {Atoms::template join<32>(x.gradient, Add{}), Atoms::template join<32>(x.product, Add{})};
+    return joined_by([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(x), f); });
+  }
+  /// Of all parts, with each() as of RowExchange.
+  template <class Each>
+  KOKKOS_FORCEINLINE_FUNCTION static Sums joined_by(Each const& each) {
+    return {each(Add{}, [](Sums const& x) { return x.gradient; }),
+            each(Add{}, [](Sums const& x) { return x.product; })};
   }
   template <class Mine>
   KOKKOS_FORCEINLINE_FUNCTION void load_slopes(Mine const& mine, typename Staged::Slopes& slopes) const {

@@ -183,14 +183,17 @@ struct LongNorm {
   /// How many of the packs' elements are in the row.
   template <class Packs>
   KOKKOS_FORCEINLINE_FUNCTION int elements(Packs const& packs) const {
-    if constexpr (!Rows::ragged) return packs.count() * width;
-    int all = 0;
-    unroll<batch_of<Packs>>([&](auto k) {
-      int const first = column(packs, k), begin = first > 0 ? first : 0,
-                end = first + width < grid.columns ? first + width : grid.columns;
-      all += packs.has(k) && end > begin ? end - begin : 0;
-    });
-    return all;
+    if constexpr (!Rows::ragged) {
+      return packs.count() * width;
+    } else {
+      int all = 0;
+      unroll<batch_of<Packs>>([&](auto k) {
+        int const first = column(packs, k), begin = first > 0 ? first : 0,
+                  end = first + width < grid.columns ? first + width : grid.columns;
+        all += packs.has(k) && end > begin ? end - begin : 0;
+      });
+      return all;
+    }
   }
 
   /// What is normalised: a sum that is kept is rounded.
@@ -266,10 +269,10 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
       if (!fits_a_team(rows)) {
-        if ((started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
+        if (problem.lent.data == nullptr && (started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
         auto const start = [&](auto read) {
           return launch_long<Space, T, decltype(read)::value>(
-              problem.label, exec, rows, use_of_long_norm(problem, rows.ragged), [&](auto kind) {
+              problem.label, exec, rows, use_of_long_norm(problem, rows.ragged), problem.lent, [&](auto kind) {
                 return LongNorm<typename decltype(kind)::type>{
                     rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
               });

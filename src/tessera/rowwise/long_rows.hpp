@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <tessera/rowwise/held_rows.hpp>
+#include <tessera/rowwise/mailed_rows.hpp>
 #include <tessera/rowwise/streamed_rows.hpp>
 
 namespace tessera::detail {
@@ -44,7 +45,7 @@ class LongOutput {
 
 /// Starts make(Rows type) over packed rows that are too long for a team, if it can: held by several teams, or else
 /// through scratch. make() gives a kernel with the members `grid` and `stream`.
-template <class Exec, class T, int Operands, bool MayBeRagged = true, class Space, class Make>
+template <class Exec, class T, int Operands, class Space, class Make>
 bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use, Make const& make) {
   auto const start = [&](auto ragged) {
     using Held = HeldRows<Exec, T, Operands, decltype(ragged)::value>;
@@ -52,9 +53,20 @@ bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, S
     return launch_held<Held>(label, exec, make(std::type_identity<Held>{}), use) ||
            launch_streamed<Streamed>(label, exec, make(std::type_identity<Streamed>{}), use);
   };
-  if constexpr (MayBeRagged)
-    if (rows.ragged) return start(std::true_type{});
+  if (rows.ragged) return start(std::true_type{});
   return start(std::false_type{});
+}
+
+/// The same, through the scratch of all multiprocessors where memory is lent for it.
+template <class Exec, class T, int Operands, class Space, class Make>
+bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use,
+                 LentMemory const& lent, Make const& make) {
+  if (!rows.ragged && lent.data != nullptr &&
+      rows.columns * static_cast<std::int64_t>(sizeof(T)) >= shortest_mailed_bytes) {
+    using Mailed = MailedRows<Exec, T, Operands>;
+    if (launch_mailed<Mailed>(label, exec, make(std::type_identity<Mailed>{}), use, lent)) return true;
+  }
+  return launch_long<Exec, T, Operands>(label, exec, rows, use, make);
 }
 
 }  // namespace tessera::detail

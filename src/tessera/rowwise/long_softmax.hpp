@@ -94,7 +94,7 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       T const rest(problem.scale < 0 ? HUGE_VALF : -HUGE_VALF);
       using Space = KernelSpace<Exec>;
       if (!fits_a_team(rows))
-        started = launch_long<Space, T, 1>(problem.label, exec, rows, {}, [&](auto kind) {
+        started = launch_long<Space, T, 1>(problem.label, exec, rows, {}, problem.lent, [&](auto kind) {
           return LongSoftmax<typename decltype(kind)::type>{rows, out, in, scale, problem.log, rest};
         });
       else

@@ -138,7 +138,7 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
           started = true;
         });
       else
-        started = launch_long<Space, T, 2>(problem.label, exec, rows, {}, [&](auto kind) {
+        started = launch_long<Space, T, 2>(problem.label, exec, rows, {}, problem.lent, [&](auto kind) {
           return LongSoftmaxBackward<typename decltype(kind)::type>{
               rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest};
         });

@@ -13,7 +13,7 @@ namespace tessera::detail {
 template <class Acc>
 struct NormBackwardSums {
   Acc *weights = nullptr, *biases = nullptr;
-  void* behind;  // them, aligned to 8
+  void* behind;  // them, aligned to 16
 
   NormBackwardSums(NormBackwardProblem const& problem, std::int64_t parts) {
     auto* next = static_cast<Acc*>(problem.workspace);
@@ -25,7 +25,7 @@ struct NormBackwardSums {
       biases = next;
       next += parts * problem.in.extent[3];
     }
-    behind = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(next) + 7) / 8 * 8);
+    behind = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(next) + 15) / 16 * 16);
   }
 };
 

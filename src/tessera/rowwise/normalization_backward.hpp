@@ -148,7 +148,8 @@ std::size_t norm_backward_workspace(Exec const& exec, NormBackwardProblem const&
   std::size_t bytes = static_cast<std::size_t>(gradients * workers * columns) * (accumulates_fp64(problem) ? 8 : 4);
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
     if (gradients > 0 && rows > 0 && columns > shortest_strips)
-      bytes = std::max(bytes, strip_workspace(exec, rows, columns, gradients));
+      bytes = std::max({bytes, strip_workspace(exec, rows, columns, gradients),
+                        mailed_norm_backward_workspace(exec, rows, columns, gradients)});
   return bytes;
 }
 
@@ -198,7 +199,9 @@ void start_norm_backward(Exec const& exec, NormBackwardProblem problem) {
       constexpr int a_team = Shape::template workers<Space>;
       // Rows of the workspace that nobody works on would be added as they are.
       parts = workers;
-      launch<Shape::threads>(problem.label, exec, (workers + a_team - 1) / a_team, 0,
+      launch<Shape::threads>(KernelLabel{problem.label, Shape::held ? "element by element, in registers"
+                                                                    : "element by element, in passes"},
+                             exec, (workers + a_team - 1) / a_team, 0,
                              NormBackwardKernel<Space, Acc, Shape>{
                                  grid, rows(problem.d_in), rows(problem.d_out), rows(problem.in), rows(problem.mean),
                                  rows(problem.rstd), rows(problem.weight), rows(problem.d_sum), vector(sums.weights),

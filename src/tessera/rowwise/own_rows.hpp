@@ -103,7 +103,7 @@ OwnRows<Space> own_rows(Exec const& exec, TileGrid const& grid, Scalar type, Arr
 /// Starts `kernel` of the rows it has, on teams with so many bytes of scratch.
 template <class Exec, class Kernel>
 void launch_own_rows(char const* label, Exec const& exec, Kernel const& kernel, std::size_t scratch = 0) {
-  launch<32>(label, exec, kernel.rows.teams(), scratch, kernel);
+  launch<32>(KernelLabel{label, "rows in a core's cache"}, exec, kernel.rows.teams(), scratch, kernel);
 }
 
 }  // namespace tessera::detail

@@ -187,7 +187,8 @@ void launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
   kernel.steps = static_cast<int>(steps);
   kernel.teams =
       static_cast<int>(std::min(steps, static_cast<std::int64_t>(at_once) * Machine<Exec>::concurrency(exec)));
-  launch<Shape::threads, wanted>(label, exec, kernel.teams, scratch, kernel);
+  launch<Shape::threads, wanted>(KernelLabel{label, "unaligned rows in registers of teams that stay"}, exec,
+                                 kernel.teams, scratch, kernel);
 }
 
 }  // namespace tessera::detail

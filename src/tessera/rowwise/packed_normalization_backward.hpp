@@ -392,7 +392,9 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   NormBackwardSums<float> const sums(problem, kernel.teams);
   kernel.d_weights = sums.weights;
   kernel.d_biases = sums.biases;
-  launch<Shape::threads, at_once>(problem.label, exec, kernel.teams, scratch, kernel);
+  char const* const scheme =
+      rows.ragged ? "unaligned rows in scratch, in teams that stay" : "rows in scratch, in teams that stay";
+  launch<Shape::threads, at_once>(KernelLabel{problem.label, scheme}, exec, kernel.teams, scratch, kernel);
   return kernel.teams;
 }
 
@@ -426,7 +428,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       if (whole && together == 1) {
         with_staying_shape<T>(staying_lanes(grid.columns), start);
       } else if (whole) {
-        if (together > 1) started = start_relayed_norm_backward<T>(exec, problem, grid, together);
+        started = start_relayed_norm_backward<T>(exec, problem, grid, together);
         if (started == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
       } else if (neighbours) {
         if (rows.flat && together == 1 &&

@@ -374,7 +374,8 @@ inline constexpr int teams_of_registers = std::min(65536 / Shape::registers / Sh
 template <class Shape, class Exec, class Kernel>
 void launch_packed(char const* label, Exec const& exec, PackedGrid const& grid, Kernel const& kernel) {
   launch<Shape::threads, teams_of_registers<Shape>>(
-      label, exec, (grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0, kernel);
+      KernelLabel{label, grid.ragged ? "unaligned rows in registers" : "rows in registers"}, exec,
+      (grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0, kernel);
 }
 
 }  // namespace tessera::detail

@@ -184,7 +184,8 @@ bool start_few_rows_softmax_backward(Exec const& exec, SoftmaxBackwardProblem co
     using Kernel = FewRowsSoftmaxBackward<KernelSpace<Exec>, T, Shape>;
     if (rows.rows * Shape::threads > std::int64_t{1024} * Machine<KernelSpace<Exec>>::concurrency(exec)) return;
     auto const data = [](RowArray const& a) { return static_cast<T*>(const_cast<void*>(a.data)); };
-    launch<Shape::threads, 512 / Shape::threads>(problem.label, exec, rows.rows, 0,
+    launch<Shape::threads, 512 / Shape::threads>(KernelLabel{problem.label, "few rows in registers"}, exec, rows.rows,
+                                                 0,
                                                  Kernel{data(problem.in),
                                                         data(problem.d_out),
                                                         data(problem.d_in),

@@ -146,7 +146,8 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
     auto const value = [](Operand const& x) { return static_cast<float*>(const_cast<void*>(x.data)); };
     auto const step = [](Operand const& x) { return static_cast<int>(x.row); };
     launch<Shape::threads, is_few ? 512 / Shape::threads : teams_of_registers<Shape>>(
-        problem.label, exec, (rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0,
+        KernelLabel{problem.label, is_few ? "few rows in registers" : "rows in registers"}, exec,
+        (rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team, 0,
         Kernel{data(a.in), data(a.weight), data(a.bias), data(a.out), value(a.mean), value(a.rstd),
                static_cast<int>(rows.rows), rows.packs, step(a.in), step(a.out), static_cast<float>(problem.epsilon),
                static_cast<float>(1.0 / static_cast<double>(rows.columns)), data(a.residual), data(a.sum),

@@ -38,7 +38,8 @@ struct RelayedLayerNorm {
     wait_for_kernels_before<Exec>();
     if (rows.relays())
       rows.template relay_rows<SampleMoments>(
-          [](int) { return 0; }, [](SampleMoments const& x, int elements) { return joined(x, elements); },
+          [](int) { return 0; },
+          [](auto const& each, int elements) { return joined_moments(each, static_cast<float>(elements)); },
           [&](int i, SampleMoments const& all, int) { return known(rows, i, all); });
     else
       take_rows(rows);

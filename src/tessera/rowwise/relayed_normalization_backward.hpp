@@ -41,7 +41,7 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
     wait_for_kernels_before<Exec>();
     if (rows.relays())
       rows.template relay_rows<Sums>([&](int i) { return this->statistics(rows.place(i)); },
-                                     [](Sums const& x, int) { return Base::joined(x); },
+                                     [](auto const& each, int) { return Base::joined_by(each); },
                                      [](int, Sums const& all, Statistics const& own) {
                                        return Known{all, own};
                                      });
@@ -77,8 +77,17 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
   }
 };
 
-/// Starts the kernel for packed rows of T that so many teams share; returns how many groups of teams have sums to
-/// leave, or 0 if they cannot run together.
+/// Bytes of the workspace for rows of so many columns that teams on all multiprocessors share.
+template <class Exec>
+std::size_t mailed_norm_backward_workspace(Exec const& exec, std::int64_t rows, std::int64_t columns, int gradients) {
+  using Rows = RelayedGradientRows<KernelSpace<Exec>, float>;
+  int const teams = Machine<Exec>::concurrency(exec);
+  std::int64_t const groups = std::min(rows, mail_groups<Rows>(teams, (columns + Rows::width - 1) / Rows::width));
+  return static_cast<std::size_t>(gradients * groups * columns) * sizeof(float) + pack_bytes + mail_bytes<Rows>(teams);
+}
+
+/// Starts the kernel for packed rows of T that so many teams share, or as many as there are if 0; returns how many
+/// groups of teams have sums to leave, or 0 if they cannot run together, or not with this workspace.
 template <class T, class Exec>
 std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
                                          int teams) {
@@ -86,8 +95,18 @@ std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem c
   using Rows = typename Kernel::Rows;
   Kernel kernel{{problem, grid}};
   int const operands = problem.d_sum.present() ? 3 : 2;
-  kernel.layout = relay_layout<Rows, Kernel>(exec, kernel.grid, teams, operands,
-                                             packed_norm_backward_teams(exec, kernel.grid.rows, grid.columns));
+  if (teams > 0) {
+    kernel.layout = relay_layout<Rows, Kernel>(exec, kernel.grid, teams, operands,
+                                               packed_norm_backward_teams(exec, kernel.grid.rows, grid.columns));
+  } else {
+    kernel.layout = mail_layout<Rows, Kernel>(exec, kernel.grid, operands, [&](int groups, std::size_t bytes) {
+      auto* const mail = static_cast<std::byte*>(NormBackwardSums<float>(problem, groups).behind);
+      std::ptrdiff_t const before = mail - static_cast<std::byte*>(problem.workspace);
+      return before + static_cast<std::ptrdiff_t>(bytes) <= static_cast<std::ptrdiff_t>(problem.workspace_bytes)
+                 ? mail
+                 : nullptr;
+    });
+  }
   if (kernel.layout.groups == 0) return 0;
   NormBackwardSums<float> const sums(problem, kernel.layout.groups);
   kernel.d_weights = sums.weights;

@@ -20,7 +20,9 @@
 //     512 threads   takes row i   |  writes row i - ahead  |  row i - ahead + stages is on its way  |  i + 1 ...
 //      64 threads                 `- parts of row i -> all teams -> what is known of it, told -'
 //
-// No thread that has columns ever waits for another one, so that a row costs what its elements cost.
+// No thread that has columns ever waits for another one, so that a row costs what its elements cost. Teams that can
+// reach each other's scratch send parts there; if it takes more, up to one on every multiprocessor, by mail through
+// memory that the caller lends.
 namespace tessera::detail {
 
 /// How the rows of a launch are laid out.
@@ -28,7 +30,25 @@ struct RelayLayout {
   int teams = 1, groups = 1;  // that share a row; groups of them, each of which has every `groups`-th row
   int part = 0;               // packs of a row that a team has
   int stages = 1, ahead = 0;  // rows that a team has in scratch; of them those of which all is not known yet
+  void* mail = nullptr;       // by which parts go
 };
+
+/// What a warp that relays row i makes of the parts of its team, which have so many elements, and of all teams' parts.
+template <class Atoms, class Part, class Relay, class Merge>
+KOKKOS_FORCEINLINE_FUNCTION Part merged_by(Relay const& relay, int i, Merge const& merge, int of_team, int of_row) {
+  Part const given = relay.template given<Part>(i);
+  Part const own =
+      merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(given), f); }, of_team);
+  return relay.exchange(own, i, [&](Part const(&all)[Relay::of_lane]) TESSERA_INLINE_LAMBDA {
+    return merge(
+        [&](auto const& f, auto const& value) {
+          auto x = value(all[0]);
+          unroll<Relay::of_lane - 1>([&](auto j) { x = f(x, value(all[j + 1])); });
+          return Atoms::template join<32>(x, f);
+        },
+        of_row);
+  });
+}
 
 /// One thread's part of rows of T, `Packs` packs of each of up to three operands.
 template <class Exec, class T, int Packs>
@@ -39,7 +59,7 @@ class RelayedRows {
   using Atoms = WarpAtoms<Exec>;
   using Raw = Pack<T, width>;
   using Relay = detail::Relay<Exec, takers / 32>;
-  static constexpr int most_ahead = (Relay::turns - 2) / 2, most_packs = takers * packs;
+  static constexpr int most_ahead = (Relay::turns - 2) / 2, most_ahead_nearby = 3, most_packs = takers * packs;
   static_assert(Relay::turns % relayers == 0);
 
   KOKKOS_FUNCTION static std::size_t stage_bytes(int operands) { return sizeof(Raw) * packs * takers * operands; }
@@ -53,7 +73,7 @@ class RelayedRows {
       : grid(of_grid),
         layout(of_launch),
         scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(scratch_bytes(layout, operands), 16))),
-        relay(scratch, layout.teams),
+        relay(scratch, layout.teams, mail_of(team), team.league_rank() % layout.teams),
         stage_packs(operands * packs * takers) {
     group = team.league_rank() / layout.teams;
     int const before = (team.league_rank() - group * layout.teams) * layout.part, thread = Atoms::thread();
@@ -80,15 +100,14 @@ class RelayedRows {
   KOKKOS_FORCEINLINE_FUNCTION int packs_of_team() const { return left + Atoms::thread(); }
 
   /// For threads that relay: of every row i they tell known(i, all, load(i)), where load() comes before parts are
-  /// waited for and join(x, elements) joins the parts of the lanes of a warp, which have so many elements of the row.
-  template <class Part, class Load, class Join, class Known>
-  KOKKOS_FORCEINLINE_FUNCTION void relay_rows(Load const& load, Join const& join, Known const& known) const {
+  /// waited for and merge(each, elements) is as of RowExchange.
+  template <class Part, class Load, class Merge, class Known>
+  KOKKOS_FORCEINLINE_FUNCTION void relay_rows(Load const& load, Merge const& merge, Known const& known) const {
     relay.wait();
     TESSERA_ROLLED
     for (int i = Atoms::thread() / 32 - takers / 32; i < rows; i += relayers) {
       auto const loaded = load(i);
-      Part const of_team = join(relay.template given<Part>(i), packs_of_team() * width);
-      relay.tell(known(i, join(relay.exchange(of_team, i), grid.columns), loaded), i);
+      relay.tell(known(i, merged_by<Atoms, Part>(relay, i, merge, packs_of_team() * width, grid.columns), loaded), i);
     }
   }
 
@@ -121,6 +140,11 @@ class RelayedRows {
   }
 
  private:
+  /// Of the team's group.
+  KOKKOS_FORCEINLINE_FUNCTION void* mail_of(TeamMember<Exec> const& team) const {
+    if (layout.mail == nullptr) return nullptr;
+    return static_cast<std::byte*>(layout.mail) + team.league_rank() / layout.teams * Relay::post_bytes(layout.teams);
+  }
   KOKKOS_FORCEINLINE_FUNCTION Raw* stage(int i) const { return mine + i * stage_packs; }
   KOKKOS_FORCEINLINE_FUNCTION int after(int i) const { return i + 1 < layout.stages ? i + 1 : 0; }
   /// What no row fills is zero throughout.
@@ -159,6 +183,19 @@ class RelayedRows {
   Raw* mine;        // this thread's place in scratch
 };
 
+struct ClearMail {
+  static constexpr bool vectorises = false;
+  std::uint64_t* words;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { words[i] = 0; }
+};
+
+template <class Rows, class Exec>
+int relay_stages(Exec const& exec, int operands) {
+  return static_cast<int>(std::min<std::size_t>(
+      (scratch_of_each(exec, 1) - Rows::Relay::bytes) / Rows::stage_bytes(operands), Rows::most_stages));
+}
+
 /// Lays rows out over so many teams, `operands` of which are read, in at most `most_groups` groups. No groups: teams
 /// cannot run together, or do not hold a row.
 template <class Rows, class Kernel, class Exec>
@@ -169,20 +206,68 @@ RelayLayout relay_layout(Exec const& exec, PackedGrid const& grid, int teams, in
   if (teams > most_teams_together || layout.part > Rows::most_packs) return layout;
   if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return layout;
   if (!can_launch_together<Rows::threads, 1, Kernel>(exec)) return layout;
-  layout.stages = static_cast<int>(std::min<std::size_t>(
-      (scratch_of_each(exec, 1) - Rows::Relay::bytes) / Rows::stage_bytes(operands), Rows::most_stages));
+  layout.stages = relay_stages<Rows>(exec, operands);
   if (layout.stages < 2) return layout;
-  layout.ahead = std::min(layout.stages - 2, Rows::most_ahead);  // one row is on its way at least
+  layout.ahead = std::min(layout.stages - 2, Rows::most_ahead_nearby);  // one row is on its way at least
   std::int64_t const at_once =
       groups_at_once<Rows::threads, 1, Kernel>(exec, teams, Rows::scratch_bytes(layout, operands));
   layout.groups = static_cast<int>(std::min({at_once, most_groups, grid.rows}));
   return layout;
 }
 
+/// At most, of so many teams.
+template <class Rows>
+std::size_t mail_bytes(int teams) {
+  return static_cast<std::size_t>(teams) * Rows::Relay::post_bytes(1);
+}
+
+/// How many groups of so many teams can have a row each, of so many packs.
+template <class Rows>
+std::int64_t mail_groups(int teams, std::int64_t packs) {
+  return teams / ((packs + Rows::most_packs - 1) / Rows::most_packs);
+}
+
+/// The same over teams that send parts by mail, on all multiprocessors, in as many groups as can have a row each.
+/// mail(groups, bytes) is where so many bytes of memory are, or nullptr.
+template <class Rows, class Kernel, class Exec, class Mail>
+RelayLayout mail_layout(Exec const& exec, PackedGrid const& grid, int operands, Mail const& mail) {
+  constexpr int line = 8;  // packs
+  RelayLayout layout{.groups = 0};
+  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return layout;
+  layout.stages = relay_stages<Rows>(exec, operands);
+  if (layout.stages < 3) return layout;  // as parts are on their way for longer, one more
+  layout.ahead = std::min(layout.stages - 2, Rows::most_ahead);
+  int const at_once = std::min(teams_together<Rows::threads, 1, Kernel>(exec, Rows::scratch_bytes(layout, operands)),
+                               Rows::Relay::most_by_mail);
+  auto const groups = static_cast<int>(std::min<std::int64_t>(mail_groups<Rows>(at_once, grid.packs), grid.rows));
+  if (groups == 0) return layout;
+  int const most = at_once / groups;
+  layout.part = (grid.packs + most * line - 1) / (most * line) * line;
+  layout.teams = (grid.packs + layout.part - 1) / layout.part;
+  layout.mail = mail(groups, groups * Rows::Relay::post_bytes(layout.teams));
+  if (layout.mail != nullptr) layout.groups = groups;
+  return layout;
+}
+
+/// Starts a kernel of teams that send parts by mail.
+template <class Rows, class Exec, class Kernel>
+void launch_by_mail(char const* label, Exec const& exec, int groups, int teams, void* mail, std::size_t scratch,
+                    Kernel const& kernel) {
+  auto const words = groups * static_cast<std::int64_t>(Rows::Relay::post_bytes(teams) / sizeof(std::uint64_t));
+  for_each_index(KernelLabel{label, "no mail"}, exec, words, ClearMail{static_cast<std::uint64_t*>(mail)});
+  launch_all_together<Rows::threads, 1>(
+      KernelLabel{label, "rows in scratch, several on their way through all multiprocessors"}, exec, groups * teams,
+      scratch, kernel);
+}
+
 template <class Rows, class Exec, class Kernel>
 void launch_relayed(char const* label, Exec const& exec, RelayLayout const& layout, int operands,
                     Kernel const& kernel) {
-  launch_together<Rows::threads, 1>(label, exec, std::int64_t{layout.groups} * layout.teams, layout.teams,
+  if (layout.mail != nullptr)
+    return launch_by_mail<Rows>(label, exec, layout.groups, layout.teams, layout.mail,
+                                Rows::scratch_bytes(layout, operands), kernel);
+  launch_together<Rows::threads, 1>(KernelLabel{label, "rows in scratch, several on their way through teams"}, exec,
+                                    std::int64_t{layout.groups} * layout.teams, layout.teams,
                                     Rows::scratch_bytes(layout, operands), kernel);
 }
 

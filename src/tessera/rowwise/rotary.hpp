@@ -218,7 +218,8 @@ bool start_packed_rotary(Exec const& exec, RotaryProblem const& problem, TileGri
       auto const start = [&](auto interleaved) {
         using Kernel = PackedRotary<KernelSpace<Exec>, T, decltype(interleaved)::value>;
         std::int64_t const of_head = grid.columns / width / (problem.interleaved ? 1 : 2), all = of_head * grid.tiles();
-        launch<Kernel::threads, 8>("tessera::rotary_embedding", exec, (all + Kernel::threads - 1) / Kernel::threads, 0,
+        launch<Kernel::threads, 8>(KernelLabel{"tessera::rotary_embedding", "packs"}, exec,
+                                   (all + Kernel::threads - 1) / Kernel::threads, 0,
                                    Kernel{rows, all, Divisor(of_head), static_cast<int>(pairs)});
       };
       if (problem.interleaved)

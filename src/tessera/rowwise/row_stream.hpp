@@ -54,6 +54,7 @@ struct RowStream {
   bool keeps = true;           // a row stays in the ring until its result is written
   bool at_once = false;        // a row's result is written while later ones are read,
   int ahead = 0;               // and of the next but one so many slots before the next one's parts are needed
+  void* mail = nullptr;        // by which teams send parts, as of relayed_rows.hpp; ring and ahead are then of rows
 };
 
 /// What a streamed kernel does with its rows: one that does not write keeps nothing.
@@ -149,8 +150,12 @@ bool launch_streamed(char const* label, Exec const& exec, Kernel kernel, StreamU
   std::size_t scratch = 0;
   kernel.stream = row_stream<Rows, Kernel>(exec, kernel.grid, use, scratch);
   if (kernel.stream.streams == 0) return false;
-  launch_together<Rows::threads, 1>(label, exec, std::int64_t{kernel.stream.streams} * kernel.stream.teams,
-                                    kernel.stream.teams, scratch, kernel);
+  char const* const scheme = !kernel.stream.keeps       ? "rows through scratch, once"
+                             : kernel.stream.twice == 0 ? "rows in scratch"
+                                                        : "rows in scratch, what has no room read twice";
+  launch_together<Rows::threads, 1>(KernelLabel{label, scheme}, exec,
+                                    std::int64_t{kernel.stream.streams} * kernel.stream.teams, kernel.stream.teams,
+                                    scratch, kernel);
   return true;
 }
 

@@ -59,7 +59,10 @@ template <class Shape, class Exec, class Kernel>
 void launch_tiles(char const* label, Exec const& exec, TileGrid const& grid, Kernel kernel, std::size_t scratch = 0) {
   kernel.tiles = grid.tiles();
   kernel.tiles_a_team = tiles_per_team<Exec, Shape>(grid);
-  launch<Shape::threads>(label, exec, (kernel.tiles + kernel.tiles_a_team - 1) / kernel.tiles_a_team, scratch, kernel);
+  launch<Shape::threads>(KernelLabel{label, Shape::held   ? "element by element, in registers"
+                                            : scratch > 0 ? "element by element, results between passes in scratch"
+                                                          : "element by element, in passes"},
+                         exec, (kernel.tiles + kernel.tiles_a_team - 1) / kernel.tiles_a_team, scratch, kernel);
 }
 
 /// Elements of a CPU's row of which a core keeps the results between passes in its second-level cache; 0 if it has

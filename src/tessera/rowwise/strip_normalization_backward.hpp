@@ -50,8 +50,8 @@ StripLayout strip_layout(Exec const& exec, std::int64_t rows, std::int64_t colum
 }
 /// Bytes of the workspace, with so many gradients of columns.
 inline std::size_t strip_workspace(StripLayout const& layout, std::int64_t rows, std::int64_t columns, int gradients) {
-  return 8 + static_cast<std::size_t>(sizeof(float) * gradients * layout.groups * columns +
-                                      sizeof(Pack<float, 2>) * rows * layout.strips);
+  return pack_bytes + static_cast<std::size_t>(sizeof(float) * gradients * layout.groups * columns +
+                                               sizeof(Pack<float, 2>) * rows * layout.strips);
 }
 template <class Exec>
 std::size_t strip_workspace(Exec const& exec, std::int64_t rows, std::int64_t columns, int gradients) {
@@ -323,7 +323,8 @@ void start_strips(char const* label, Exec const& exec, Kernel kernel) {
       Kernel::streams
           ? static_cast<int>(std::min<std::size_t>((scratch_of_each(exec, 1) - kept) / stage, most_strip_stages))
           : 0;
-  launch<strip_threads, 1>(label, exec, std::int64_t{kernel.layout.groups} * kernel.layout.strips,
+  launch<strip_threads, 1>(KernelLabel{label, "strips of rows, in two passes"}, exec,
+                           std::int64_t{kernel.layout.groups} * kernel.layout.strips,
                            kept + stage * static_cast<std::size_t>(kernel.stages), kernel);
 }
 
