@@ -356,7 +356,7 @@ struct WarpAtoms<test::Warps> {
 template <int Warps>
 class Relay<test::Warps, Warps> {
  public:
-  static constexpr int turns = 8, most_teams = 16;
+  static constexpr int turns = 16, most_teams = 16, most_by_mail = 16, of_lane = 1;
 
  private:
   using Words = std::array<std::uint32_t, 4>;
@@ -371,8 +371,10 @@ class Relay<test::Warps, Warps> {
 
  public:
   static constexpr std::size_t bytes = sizeof(Box);
+  static constexpr std::size_t post_bytes(int) { return 0; }  // no mail: all teams reach each other's scratch
 
-  Relay(void* scratch, int of_teams) : place(static_cast<std::byte*>(scratch) - scratch_of(team())), teams(of_teams) {}
+  Relay(void* scratch, int of_teams, void* = nullptr, int = 0)
+      : place(static_cast<std::byte*>(scratch) - scratch_of(team())), teams(of_teams) {}
   void begin() const {
     if (WarpAtoms<test::Warps>::thread() == 0) std::memset(static_cast<void*>(&box(team())), 0, sizeof(Box));
   }
@@ -386,10 +388,11 @@ class Relay<test::Warps, Warps> {
   X given(int i) const {
     return lane() < Warps ? get<X>(box(team()).parts[i % turns][lane()], i) : X{};
   }
-  template <class X>
-  X exchange(X const& x, int i) const {
+  template <class X, class Joined>
+  X exchange(X const& x, int i, Joined const& joined) const {
     if (lane() < teams) put(box(lane()).from[i % turns][team()], x, i);
-    return lane() < teams ? get<X>(box(team()).from[i % turns][lane()], i) : X{};
+    X const all[of_lane] = {lane() < teams ? get<X>(box(team()).from[i % turns][lane()], i) : X{}};
+    return joined(all);
   }
   template <class X>
   void tell(X const& x, int i) const {

@@ -128,12 +128,12 @@ class Relay<Kokkos::Cuda, Warps> {
     return all;
   }
   template <class X>
-  static constexpr int halves_of = (static_cast<int>(sizeof(X)) + 7) / 8;
+  static constexpr bool takes_both_halves = sizeof(X) > 8;
   template <class X>
   __device__ __forceinline__ static void send(Letter& to, X const& x, int number) {
     uint4 const words = words_of(x);
     ptx::store_at_once(&to.halves[0], numbered(words.x, number), numbered(words.y, number));
-    if (halves_of < X >> 1) ptx::store_at_once(&to.halves[1], numbered(words.z, number), numbered(words.w, number));
+    if (takes_both_halves<X>) ptx::store_at_once(&to.halves[1], numbered(words.z, number), numbered(words.w, number));
   }
   /// Waits for the letters at(call) of all lanes, where that is not nullptr, asking for all of them at once.
   template <class X, class At>
@@ -147,7 +147,7 @@ class Relay<Kokkos::Cuda, Warps> {
         Letter const* const letter = at(call);
         if (letter == nullptr) continue;
         missing |= !read(letter->halves[0], number, come[call].x, come[call].y);
-        if (halves_of < X >> 1) missing |= !read(letter->halves[1], number, come[call].z, come[call].w);
+        if (takes_both_halves<X>) missing |= !read(letter->halves[1], number, come[call].z, come[call].w);
       }
     }
 #pragma unroll

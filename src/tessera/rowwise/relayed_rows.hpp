@@ -183,11 +183,23 @@ class RelayedRows {
   Raw* mine;        // this thread's place in scratch
 };
 
+/// A word a thread.
+template <class Exec>
 struct ClearMail {
-  static constexpr bool vectorises = false;
+  static constexpr int threads = 256;
+  static constexpr bool starts_early = true;
   std::uint64_t* words;
+  std::int64_t count;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { words[i] = 0; }
+  std::int64_t teams() const { return (count + a_team - 1) / a_team; }
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
+    std::int64_t const i = team.league_rank() * std::int64_t{a_team} + thread_of<Exec>(team);
+    if (i < count) words[i] = 0;
+  }
+
+ private:
+  static constexpr int a_team = Machine<Exec>::threads(threads);
 };
 
 template <class Rows, class Exec>
@@ -254,7 +266,8 @@ template <class Rows, class Exec, class Kernel>
 void launch_by_mail(char const* label, Exec const& exec, int groups, int teams, void* mail, std::size_t scratch,
                     Kernel const& kernel) {
   auto const words = groups * static_cast<std::int64_t>(Rows::Relay::post_bytes(teams) / sizeof(std::uint64_t));
-  for_each_index(KernelLabel{label, "no mail"}, exec, words, ClearMail{static_cast<std::uint64_t*>(mail)});
+  ClearMail<KernelSpace<Exec>> const clear{static_cast<std::uint64_t*>(mail), words};
+  launch<clear.threads>(KernelLabel{label, "no mail"}, exec, clear.teams(), 0, clear);
   launch_all_together<Rows::threads, 1>(
       KernelLabel{label, "rows in scratch, several on their way through all multiprocessors"}, exec, groups * teams,
       scratch, kernel);
