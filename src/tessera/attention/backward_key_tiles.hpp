@@ -68,7 +68,7 @@ struct AttentionKeyTiles {
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using Drops = DropsTile<true>;
   using Kept = std::conditional_t<Functors::drops, typename Atoms::template Flags<BN, BM, Drops>, NoFlags>;
-  using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
+  using QuerySums = typename SharedSumsOf<Atoms, BM, D>::Type;    // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
 
@@ -196,21 +196,38 @@ struct AttentionKeyTiles {
       copy(k, key_plane(t), row, 0, stage.k, end, shape.key_row(t, t.keys));
       copy(v, key_plane(t), row, 0, stage.v, end);
     } else {
-      copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
+      if constexpr (adds_queries && Atoms::clips_rows)  // weight 0 times what lies behind is 0
+        copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k, shape.key_row(t, t.keys));
+      else
+        copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
       if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
     }
   }
-  template <class Copy>
-  KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
-    Plane const plane = query_plane(t, j);
-    copy(q, plane, shape.query_row(t, query(t, j)), 0, stage.q);
-    if constexpr (QueryNumbers::bytes > 0) copy.values(rows.lse + shape.at(rows, t, plane.inner, query(t, j)), stage.v);
+  /// The queries of a step: of which head, and the first.
+  struct Place {
+    int head, query;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Place place(Tile const& t, int j) const {
+    return {static_cast<int>(query_plane(t, j).inner), query(t, j)};
+  }
+  /// Those of the next step.
+  KOKKOS_FORCEINLINE_FUNCTION Place place_after(Place const& at, Tile const& t) const {
+    bool const more = at.query + BM < (t.first + t.a_head) * BM;
+    return {at.head + (more ? 0 : 1), more ? at.query + BM : t.first * BM};
+  }
+  template <class Copy, class Stage>
+  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int j) const {
+    load(copy, stage, t, place(t, j));
   }
   template <class Copy>
-  KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, int j) const {
-    Plane const plane = query_plane(t, j);
-    copy(d_o, plane, shape.query_row(t, query(t, j)), 0, stage.d_o);
-    std::int64_t const first = shape.at(rows, t, plane.inner, query(t, j));
+  KOKKOS_FORCEINLINE_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, Place const& at) const {
+    copy(q, Plane{shape.query_plane(t), at.head}, shape.query_row(t, at.query), 0, stage.q);
+    if constexpr (QueryNumbers::bytes > 0) copy.values(rows.lse + shape.at(rows, t, at.head, at.query), stage.v);
+  }
+  template <class Copy>
+  KOKKOS_FORCEINLINE_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, Place const& at) const {
+    copy(d_o, Plane{shape.query_plane(t), at.head}, shape.query_row(t, at.query), 0, stage.d_o);
+    std::int64_t const first = shape.at(rows, t, at.head, at.query);
     if constexpr (staged_numbers > 0) copy.values(rows.delta + first, numbers_from<0>(stage.v));
     if constexpr (lse_with_outputs > 0) copy.values(rows.lse + first, numbers_from<BM>(stage.v));
   }
