@@ -166,6 +166,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
   /// a warp adds are whole lines.
   template <int, int N>
   struct SumOrder {
+    static constexpr bool by_blocks = true;  // one behind the other, whatever tile they are of
     static constexpr int block = 128;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
     static constexpr int lane_step = 1, number_step = 32;
@@ -209,7 +210,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Tile<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
       if (!add) clear(acc);
-      multiply_fragments<Element, Tile<M, K>, false, Tile<N, K>, false, K / 16, A1>(
+      multiply_fragments<Element, Tile<M, K>, false, Tile<N, K>, false, K / 16, 1>(
           at(a, of_scores.left), at(b, of_scores.right), acc);
     }
     /// With what was rounded into a, the rows of b contracted: when it is waited for, behind the meeting at which all
@@ -217,8 +218,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
     template <int M, int N, int K>
     __device__ __forceinline__ void multiply(Rounded<M, K> const& a, Tile<K, N> const& b,
                                              Accumulator<M, N>& acc, bool) const {
-      acc.left = ptx::shared_address(a.tile.v) + PM * of_sums.left;
-      acc.right = ptx::shared_address(b.v) + PM * of_sums.right;
+      acc.left = ptx::shared_address(a.tile.v);
+      acc.right = ptx::shared_address(b.v);
       acc.pending = true;
     }
     template <int Pending, int M, int N>
@@ -226,7 +227,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
       if (!acc.pending) return;
       acc.pending = false;
       multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true,
-                         Sizes::BM / 16, A2>(acc.left + (1 - PM) * of_sums.left, acc.right + (1 - PM) * of_sums.right, acc);
+                         Sizes::BM / 16, 2>(acc.left + of_sums.left, acc.right + of_sums.right, acc);
     }
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_for(Acc& acc) const {
@@ -244,14 +245,14 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void multiply(Shared<K, M> const& a, LeftEither<K, N> const& b,
                                              SharedSums<M, N>& acc) const {
       each(acc, [](Compute& x, int, int, int) { x = 0; });
-      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, A3>(
+      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, 2>(
           at(*a.tile, of_shared.left), at(b, of_shared.right), acc);
     }
     /// Numbers in memory, in SumOrder, grow by acc's, in no particular order.
     template <int M, int N, int Rows, int Cols>
     __device__ __forceinline__ void add_to(Blocks<M, N, Rows, Cols> const& acc, Compute* sums) const {
       using Order = SumOrder<M, N>;
-      int const t = thread;
+      int const t = Order::number_step == 1 ? ptx::thread() : thread;
       Compute* const to = sums + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
 #pragma unroll
       for (int i = 0; i < acc.rows; ++i)

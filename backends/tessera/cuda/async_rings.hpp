@@ -158,11 +158,7 @@ struct LeadingRings : Ring<Once>, Ring<Early>, Ring<Late> {
   __device__ __forceinline__ Once const& acquire(Ring<Once> const& ring) const { return *ring.stage; }
   __device__ __forceinline__ Early const& acquire(Ring<Early> const& ring) { return ring.at(steps++); }
   __device__ __forceinline__ Late const& acquire(Ring<Late> const& ring) {
-#if TM == 2
     Tile const known = tile;  // on its way while others are waited for
-#else
-    Tile const& known = tile;
-#endif
     ptx::copy_async_wait<0>();
     ptx::named_sync(0, Atoms::team_threads);
     copy_step(steps, known);
@@ -281,7 +277,7 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
  private:
   __device__ __forceinline__ AllRings rings_in(Memory& memory, Tile const& tile, Tile const& kept) const {
     if constexpr (rounded_tiles<Atoms> > 0)
-      return {{&memory.once}, {memory.early}, {memory.late}, kernel, TM == 0 ? tile : kept};
+      return {{&memory.once}, {memory.early}, {memory.late}, kernel, kept};
     else
       return {{{&memory.once}, {memory.early}, {memory.late}, kernel, tile}};
   }

@@ -19,7 +19,7 @@ template <class Atoms, class Score, class Mask, bool Packed>
 struct AttentionKeyTiles {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
+  static constexpr bool packed = Packed, adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
   static constexpr bool in_place = requires { requires Atoms::adds_in_place; };
   static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
   using Compute = typename Atoms::Compute;
