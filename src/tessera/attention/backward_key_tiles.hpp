@@ -180,6 +180,22 @@ struct AttentionKeyTiles {
     return (t.first + (shape.heads_per_kv > 1 ? j % t.a_head : j)) * BM;
   }
 
+  /// Where a step is, for who goes from one to the next: which query head, and the first query.
+  struct Place {
+    int head, query;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Place place(Tile const& t, int j) const {
+    return {static_cast<int>(query_plane(t, j).inner), query(t, j)};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Place place_after(Place const& at, Tile const& t) const {
+    bool const more = at.query + BM < (t.first + t.a_head) * BM;
+    return {at.head + (more ? 0 : 1), more ? at.query + BM : t.first * BM};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Plane query_plane(Tile const& t, Place const& at) const {
+    return {shape.query_plane(t), at.head};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int query(Tile const&, Place const& at) const { return at.query; }
+
   KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(QueryStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
@@ -203,31 +219,19 @@ struct AttentionKeyTiles {
       if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
     }
   }
-  /// The queries of a step: of which head, and the first.
-  struct Place {
-    int head, query;
-  };
-  KOKKOS_FORCEINLINE_FUNCTION Place place(Tile const& t, int j) const {
-    return {static_cast<int>(query_plane(t, j).inner), query(t, j)};
+  /// Step `at`, by its number or its place.
+  template <class Copy, class At>
+  KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, At at) const {
+    Plane const plane = query_plane(t, at);
+    copy(q, plane, shape.query_row(t, query(t, at)), 0, stage.q);
+    if constexpr (QueryNumbers::bytes > 0)
+      copy.values(rows.lse + shape.at(rows, t, plane.inner, query(t, at)), stage.v);
   }
-  /// Those of the next step.
-  KOKKOS_FORCEINLINE_FUNCTION Place place_after(Place const& at, Tile const& t) const {
-    bool const more = at.query + BM < (t.first + t.a_head) * BM;
-    return {at.head + (more ? 0 : 1), more ? at.query + BM : t.first * BM};
-  }
-  template <class Copy, class Stage>
-  KOKKOS_FUNCTION void load(Copy const& copy, Stage& stage, Tile const& t, int j) const {
-    load(copy, stage, t, place(t, j));
-  }
-  template <class Copy>
-  KOKKOS_FORCEINLINE_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, Place const& at) const {
-    copy(q, Plane{shape.query_plane(t), at.head}, shape.query_row(t, at.query), 0, stage.q);
-    if constexpr (QueryNumbers::bytes > 0) copy.values(rows.lse + shape.at(rows, t, at.head, at.query), stage.v);
-  }
-  template <class Copy>
-  KOKKOS_FORCEINLINE_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, Place const& at) const {
-    copy(d_o, Plane{shape.query_plane(t), at.head}, shape.query_row(t, at.query), 0, stage.d_o);
-    std::int64_t const first = shape.at(rows, t, at.head, at.query);
+  template <class Copy, class At>
+  KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, At at) const {
+    Plane const plane = query_plane(t, at);
+    copy(d_o, plane, shape.query_row(t, query(t, at)), 0, stage.d_o);
+    std::int64_t const first = shape.at(rows, t, plane.inner, query(t, at));
     if constexpr (staged_numbers > 0) copy.values(rows.delta + first, numbers_from<0>(stage.v));
     if constexpr (lse_with_outputs > 0) copy.values(rows.lse + first, numbers_from<BM>(stage.v));
   }

@@ -135,6 +135,12 @@ struct SumsInParts {
   KOKKOS_FORCEINLINE_FUNCTION int part_count() const { return parts; }
 };
 
+/// Whether sums in an order go on from one tile to the next, so that tiles of any multiple of 16 rows may be looked at.
+template <class Order>
+inline constexpr bool sums_go_on = requires {
+  requires Order::by_blocks;
+};
+
 /// Where a thread finds the sums of eight features of rows r and r + 8, in four packs of four: each of two features of
 /// both rows,
 template <class Order>

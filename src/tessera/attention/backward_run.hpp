@@ -217,7 +217,7 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
                      BackwardTail const& tail, void* workspace) {
   constexpr char const* label = "tessera::attention_backward";
   constexpr int rows = 64, BN = Atoms::BN, D = Atoms::D;  // of a tile of sums
-  static_assert(Atoms::BM == rows || (rows % 16 == 0 && Atoms::template SumOrder<rows, D>::by_blocks),
+  static_assert(Atoms::BM == rows || sums_go_on<typename Atoms::template SumOrder<rows, D>>,
                 "tiles of sums that are not the kernel's need an order that goes on from one tile to the next");
   using Places = std::conditional_t<Packed, BackwardRowPlaces, SameRows>;
   using Space = KernelSpace<Exec>;
