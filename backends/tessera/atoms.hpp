@@ -3,6 +3,7 @@
 #ifndef TESSERA_ATOMS_HPP
 #define TESSERA_ATOMS_HPP
 
+#include <algorithm>
 #include <climits>
 #include <concepts>
 #include <cstddef>
@@ -25,6 +26,8 @@ struct Streams {};
 template <class... Fragment>
 struct Fragments {
   static constexpr std::size_t scratch_bytes = (Fragment::scratch_bytes + ... + 0);
+  /// Where one of them is in scratch at a time.
+  static constexpr std::size_t most_bytes = std::max({Fragment::scratch_bytes..., std::size_t{0}});
 };
 
 /// The choices that a configuration for the bulk pipeline makes, with what most of them take.

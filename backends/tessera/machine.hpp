@@ -98,6 +98,9 @@ using AsyncAtoms = typename AsyncPipeline<Exec>::template Atoms<Element, Sizes>;
 /// The same for kernels that work on rows between two products.
 template <class Exec, class Element, class Sizes>
 using AsyncRowAtoms = typename AsyncPipeline<Exec>::template RowAtoms<Element, Sizes>;
+/// The same for kernels with several products of what they round, which warps share.
+template <class Exec, class Element, class Sizes>
+using AsyncGridAtoms = typename AsyncPipeline<Exec>::template GridAtoms<Element, Sizes>;
 
 /// Whether the source at hand is compiled for the bulk pipeline's instructions: then a functor of the caller's can be
 /// part of it.

@@ -79,10 +79,21 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
   }
 }
 
+/// The sizes of the kernel of all products on the pipeline of asynchronous copies, for what scratch the device has:
+/// f(type_identity of them).
+template <class Exec, int D, class F>
+void visit_async_backward(Exec const& exec, F const& f) {
+  using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<D>>;  // as for fp16
+  if (scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= AsyncPipeline<Exec>::scratch_limit(exec))
+    f(std::type_identity<BackwardAsync<D>>{});
+  else
+    f(std::type_identity<BackwardAsyncSmall<D>>{});
+}
+
 /// Why the pipeline of asynchronous copies cannot form these gradients; nullptr when it can.
 template <class Exec, class Compute, class Score, class Mask>
-char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
-                                    [[maybe_unused]] AttentionBackwardProblem const& p) {
+char const* async_backward_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionBackwardProblem const& p,
+                                    [[maybe_unused]] bool deterministic) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
   } else if constexpr (!std::is_same_v<Compute, float> || drops_weights<Score> || own_functor<Score, Mask>) {
@@ -104,9 +115,16 @@ char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
     char const* obstacle = "tensor_core forms gradients of up to 128 features";
     visit_features(attention_features(p.forward), [&](auto d) {
       if constexpr (d() <= 128) {
-        using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d()>;  // which takes most scratch, as for fp16
-        bool const fits = scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= Machine<Exec>::scratch_limit(exec);
-        obstacle = fits ? nullptr : "tensor_core needs more team scratch for gradients than the device has";
+        using Keys = BackwardKeysAsyncAtoms<Exec, bf16_t, d()>;  // the pass that takes most scratch, as for fp16
+        std::size_t scratch = scratch_of<Keys, Exec, AttentionKeyGradients<Keys>>();
+        if (!deterministic)
+          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
+            using Atoms = BackwardAsyncAtoms<Exec, bf16_t, Sizes>;
+            scratch = scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>();
+          });
+        obstacle = scratch <= AsyncPipeline<Exec>::scratch_limit(exec)
+                       ? nullptr
+                       : "tensor_core needs more team scratch for gradients than the device has";
       }
     });
     return obstacle;
@@ -368,7 +386,8 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   auto const wanted = options.algorithm;
   bool const bulk =
       (wanted == AttentionAlgorithm::automatic || wanted == AttentionAlgorithm::hopper) && obstacle == nullptr;
-  char const* const async_obstacle = async_backward_obstacle<Exec, Compute, Score, Mask>(exec, p);
+  char const* const async_obstacle =
+      async_backward_obstacle<Exec, Compute, Score, Mask>(exec, p, options.deterministic);
   bool const async = !bulk && async_obstacle == nullptr && wanted != AttentionAlgorithm::tiled;
   char const* refusal = nullptr;
   if (wanted == AttentionAlgorithm::hopper) refusal = obstacle;
@@ -386,7 +405,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
           ? obstacle
           : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
                             bulk && p.d_bias.data != nullptr && !stores_bias_gradient<Score>(p, options.deterministic));
-  bool const adds = bulk && adds_queries<Score>(p, options.deterministic);
+  bool const adds = (bulk || async) && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   if constexpr (backward_adds_in_place<Exec, Compute>)
@@ -402,6 +421,15 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
             using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>, Score, Mask>;
             key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
           }
+      });
+  if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>)
+    if (async && adds)
+      visit_features(attention_features(p.forward), [&](auto d) {
+        if constexpr (d() <= 128)
+          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
+            using Kernel = AttentionKeyGradients<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>;
+            key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
+          });
       });
   BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
@@ -433,9 +461,14 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (async)
       visit_features(attention_features(p.forward), [&](auto d) {
+        auto const of = [&]<class Atoms>(std::type_identity<Atoms> atoms) {  // of bf16, as for fp16
+          describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, atoms);
+        };
         if constexpr (d() <= 128) {
-          using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d()>;  // as for fp16
-          describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, std::type_identity<Atoms>{});
+          if (!adds) return of(std::type_identity<BackwardKeysAsyncAtoms<Exec, bf16_t, d()>>{});
+          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
+            of(std::type_identity<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>{});
+          });
         }
       });
   if (!bulk && !async)
@@ -491,7 +524,13 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
   if constexpr (has_async_pipeline<Exec> && pipelines_attend<T> && !drops_weights<Score> && !own_functor<Score, Mask>)
     if (plan.algorithm == AttentionAlgorithm::tensor_core)
       return visit_features(attention_features(p.forward), [&](auto d) {
-        if constexpr (d() <= 128) run_backward_async<Exec, T, d()>(exec, p, options.workspace, score, mask);
+        if constexpr (d() <= 128) {
+          if (options.deterministic)
+            return run_backward_async_in_place<Exec, T, d()>(exec, p, options.workspace, score, mask);
+          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
+            run_backward_async<Exec, T, Sizes>(exec, p, options.workspace, score, mask);
+          });
+        }
       });
   visit_features(attention_features(p.forward),
                  [&](auto d) { run_backward_tiles<Exec, Compute, d()>(exec, p, options.workspace, score, mask); });

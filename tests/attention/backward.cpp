@@ -97,28 +97,10 @@ TEST_CASE_TEMPLATE_APPLY(backward_window_id, Spaces);
 
 TEST_CASE_TEMPLATE_DEFINE("attention_backward leaves keys behind a length without gradient, whatever they are", Exec,
                           backward_lengths_id) {
-  std::vector<int> const lengths{70, 0, 129, 33};
-  AttentionShape const z{4, 2, 1, 60, 130, 40, 24};
   for (bool is_causal : {false, true}) {
-    ViewOf<Exec, int*> lengths_view("lengths", lengths.size());
-    fill(lengths_view, lengths);
-    auto const visible = [=](int b, int i, int j) {
-      return j < lengths[std::size_t(b)] && (!is_causal || j <= i + lengths[std::size_t(b)] - z.queries);
-    };
-    BackwardOperands<Exec, float> x(z, visible);
-    auto k = x.x.k, v = x.x.v;
-    for (int b = 0; b < z.batch; ++b)
-      for (int j = lengths[std::size_t(b)]; j < z.keys; ++j) {
-        for (int c = 0; c < z.d; ++c) k[(std::size_t(b) * z.keys + j) * z.d + c] = NAN;
-        for (int c = 0; c < z.d_v; ++c) v[(std::size_t(b) * z.keys + j) * z.d_v + c] = INFINITY;
-      }
-    fill(x.x.kv, k);
-    fill(x.x.vv, v);
     AttentionBackwardOptions o;
     o.forward.causal = is_causal;
-    o.forward.key_lengths = lengths_view;
-    x.run(o);
-    x.check();
+    check_backward_lengths<Exec, float>({4, 2, 1, 60, 130, 40, 24}, {70, 0, 129, 33}, o);
   }
 }
 TEST_CASE_TEMPLATE_APPLY(backward_lengths_id, Spaces);

@@ -120,6 +120,29 @@ struct BackwardOperands {
   }
 };
 
+/// Where the keys of a batch entry end at its length; those behind it are NaN, their values infinite.
+template <class Exec, class T>
+void check_backward_lengths(AttentionShape z, std::vector<int> const& lengths, AttentionBackwardOptions options) {
+  ViewOf<Exec, int*> lengths_view("lengths", lengths.size());
+  fill(lengths_view, lengths);
+  bool const is_causal = options.forward.causal;
+  auto const visible = [=](int b, int i, int j) {
+    return j < lengths[std::size_t(b)] && (!is_causal || j <= i + lengths[std::size_t(b)] - z.queries);
+  };
+  BackwardOperands<Exec, T> x(z, visible);
+  auto k = x.x.k, v = x.x.v;
+  for (int plane = 0; plane < z.batch * z.kv_heads; ++plane)
+    for (int j = lengths[std::size_t(plane / z.kv_heads)]; j < z.keys; ++j) {
+      for (int c = 0; c < z.d; ++c) k[(std::size_t(plane) * z.keys + j) * z.d + c] = T(NAN);
+      for (int c = 0; c < z.d_v; ++c) v[(std::size_t(plane) * z.keys + j) * z.d_v + c] = T(INFINITY);
+    }
+  fill(x.x.kv, k);
+  fill(x.x.vv, v);
+  options.forward.key_lengths = lengths_view;
+  x.run(options);
+  x.check();
+}
+
 /// By the Hopper pipeline and nothing else.
 inline AttentionBackwardOptions hopper_backward(bool causal, bool deterministic = false) {
   AttentionBackwardOptions o;

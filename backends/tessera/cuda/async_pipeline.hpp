@@ -137,11 +137,17 @@ struct AsyncPipeline<Kokkos::Cuda> {
   using Atoms = async::Atoms<Element, Sizes>;
   template <class Element, class Sizes>
   using RowAtoms = async::RowAtoms<Element, Sizes>;
+  template <class Element, class Sizes>
+  using GridAtoms = async::GridAtoms<Element, Sizes>;
   template <class Atoms, class Kernel>
   using Pipeline = async::Pipeline<Kernel, Atoms, typename Kernel::Inputs>;
 
   static bool runs_on(Kokkos::Cuda const& exec) {
     return cuda_attribute(cudaDevAttrComputeCapabilityMajor, exec.cuda_device()) >= 8;
+  }
+  /// Of kernels that declare no shared memory of their own.
+  static std::size_t scratch_limit(Kokkos::Cuda const& exec) {
+    return Machine<Kokkos::Cuda>::scratch_limit(exec, 0);
   }
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {

@@ -4,8 +4,10 @@
 #define TESSERA_CUDA_ASYNC_RINGS_HPP
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <type_traits>
 
+#include <tessera/cuda/async_grid_atoms.hpp>
 #include <tessera/cuda/async_row_atoms.hpp>
 #include <tessera/cuda/launch.hpp>
 
@@ -134,6 +136,54 @@ struct SteppingRings : FilledRings<Kernel, Atoms, Once, Early, Late> {
     ptx::copy_async_commit();
   }
 };
+/// The same where the early step j + 1 is multiplied before the late one is acquired: it has landed where what is
+/// rounded in step j is shared, and is copied a group before the late one. Copies ask nothing, so that they are spread
+/// over products: behind the last step they bring nothing, and the kernel goes from one step's place to the next's. Its
+/// tile they find in scratch.
+template <class Kernel, class Atoms, class Once, class Early, class Late>
+struct LeadingRings : Ring<Once>, Ring<Early>, Ring<Late> {
+  using Tile = typename Kernel::Tile;
+  static_assert(Once::depth == 1 && Late::depth == 2 && Early::depth == 2);
+  Kernel const& kernel;
+  Tile const& tile;
+  typename Kernel::Place place{};  // of the next step that is copied
+  int steps = 0;                   // of the early stream that have been acquired
+
+  __device__ __forceinline__ void begin(Tile const& known) {
+    place = kernel.place(known, 0);
+    load<Once>(0, known, 0);
+    copy_step(0, known);
+    ptx::copy_async_wait<0>();
+  }
+  __device__ __forceinline__ Once const& acquire(Ring<Once> const& ring) const { return *ring.stage; }
+  __device__ __forceinline__ Early const& acquire(Ring<Early> const& ring) { return ring.at(steps++); }
+  __device__ __forceinline__ Late const& acquire(Ring<Late> const& ring) {
+    Tile const known = tile;  // on its way while others are waited for
+    ptx::copy_async_wait<0>();
+    ptx::named_sync(0, Atoms::team_threads);
+    copy_step(steps, known);
+    return ring.at(steps - 1);
+  }
+  /// Before the meeting at which what is rounded is shared.
+  __device__ __forceinline__ static void meets() { ptx::copy_async_wait<1>(); }
+  template <class Stage>
+  __device__ __forceinline__ void release() const {}
+
+ private:
+  __device__ __forceinline__ void copy_step(int step, Tile const& of) {
+    load<Early>(step, of, place);
+    ptx::copy_async_commit();
+    load<Late>(step, of, place);
+    ptx::copy_async_commit();
+    place = kernel.place_after(place, of);
+  }
+  template <class S, class At>
+  __device__ __forceinline__ void load(int step, Tile const& of, At const& at) const {
+    Ring<S> const& ring = *this;
+    bool const is = step < kernel.steps(static_cast<S const*>(nullptr), of);
+    kernel.load(typename Atoms::Copy{ptx::thread(), is}, ring.at(step), of, at);
+  }
+};
 template <class Kernel, class Atoms, class... Stage>
 struct RingsOf {
   using Type = Rings<Kernel, Atoms, Stage...>;
@@ -142,6 +192,11 @@ template <class Kernel, class Atoms, class... Stage>
 requires requires { requires Atoms::steps_together; }
 struct RingsOf<Kernel, Atoms, Stage...> {
   using Type = SteppingRings<Kernel, Atoms, Stage...>;
+};
+template <class Kernel, class Atoms, class... Stage>
+requires(rounded_tiles<Atoms> > 0)
+struct RingsOf<Kernel, Atoms, Stage...> {
+  using Type = LeadingRings<Kernel, Atoms, Stage...>;
 };
 
 /// What a body sees of a stream.
@@ -167,6 +222,18 @@ struct MeetingMath : Atoms::Math {
   }
 };
 
+template <class Atoms, class Rings>
+requires(rounded_tiles<Atoms> > 0)
+struct MeetingMath<Atoms, Rings> : Atoms::Math {
+  Rings& rings;
+
+  template <class Rounded, class Shared>
+  __device__ __forceinline__ void share(Rounded const& from, Shared& to) const {
+    rings.meets();
+    Atoms::Math::share(from, to);
+  }
+};
+
 template <class Kernel, class Atoms, class Inputs, Way = Way::edges>
 struct Pipeline;
 
@@ -177,12 +244,12 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
   using AllRings = typename RingsOf<Kernel, Atoms, Once, Early, Late>::Type;
   using Tile = typename Kernel::Tile;
   struct Memory {
+    [[no_unique_address]] RoundedTiles<Atoms> rounded;  // at the beginning, where Math looks for it
     Early early[Early::depth];
     Late late[Late::depth];
     Once once;
   };
-  static constexpr std::size_t ring_bytes = sizeof(Memory) > Kernel::Held::scratch_bytes ? sizeof(Memory)
-                                                                                         : Kernel::Held::scratch_bytes;
+  static constexpr std::size_t ring_bytes = std::max(sizeof(Memory), Kernel::Held::most_bytes);
   static constexpr std::size_t scratch_bytes = ring_bytes + sizeof(Tile);
   Kernel kernel;
 
@@ -193,8 +260,11 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
     auto& kept = *reinterpret_cast<Tile*>(scratch + ring_bytes);
     auto const tile = kernel.tile(team.league_rank());
     if (ptx::thread() == 0) kept = tile;
-    AllRings rings{{{&memory.once}, {memory.early}, {memory.late}, kernel, tile}};
-    rings.begin();
+    AllRings rings = rings_in(memory, tile, kept);
+    if constexpr (rounded_tiles<Atoms> > 0)
+      rings.begin(tile);
+    else
+      rings.begin();
     ptx::named_sync(0, Atoms::team_threads);
     MeetingMath<Atoms, AllRings> math{{team.team_rank() * 32 + static_cast<int>(threadIdx.x), &memory}, rings};
     RingStream<AllRings, Once> once{rings};
@@ -202,6 +272,14 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
     RingStream<AllRings, Late> late{rings};
     kernel.body(math, kept, once, early, late);
 #endif
+  }
+
+ private:
+  __device__ __forceinline__ AllRings rings_in(Memory& memory, Tile const& tile, Tile const& kept) const {
+    if constexpr (rounded_tiles<Atoms> > 0)
+      return {{&memory.once}, {memory.early}, {memory.late}, kernel, kept};
+    else
+      return {{{&memory.once}, {memory.early}, {memory.late}, kernel, tile}};
   }
 };
 

@@ -16,7 +16,7 @@ namespace tessera::detail::async {
 /// Lines without gaps, their packs of 16 bytes swizzled: pack c of a line lies in place c ^ swizzle(line). Then the
 /// same pack of eight lines lies in all banks, as do two neighbouring packs of lines 0 to 3 and 4 to 7. `Transposed`: a
 /// tile of the transpose of the matrix it is copied from.
-template <class Element, int Lines, int Cols, bool Transposed = false>
+template <class Element, int Lines, int Cols, bool Transposed = false, int Alignment = 1024>
 struct SwizzledTile {
   static constexpr int lines = Lines, cols = Cols, pack = 16 / static_cast<int>(sizeof(Element)), packs = Cols / pack;
   static constexpr int pitch = packs * 16;  // bytes
@@ -25,7 +25,8 @@ struct SwizzledTile {
   static_assert(is_power_of_two(packs) && packs >= 4 && Lines % 8 == 0, "lines of 64 bytes or a larger power of two");
 
   // Addresses of packs differ by exclusive or, which asks for a base that is a multiple of the pitch.
-  alignas(1024) unsigned char v[Lines * pitch];
+  static_assert(Alignment >= 128 && Alignment % pitch == 0);
+  alignas(Alignment) unsigned char v[Lines * pitch];
 
   /// The place of a pack in bytes.
   __device__ __forceinline__ static int place(int line, int p) {
@@ -397,6 +398,48 @@ struct TileCopy {
     bool const inside = l < part.lines && c < part.cols;
     ptx::copy_async_inside<size>(to.at(l, c),
                                  inside ? part.from + l * part.line_stride + c * part.col_stride : part.from, inside);
+  }
+};
+
+/// The copy of a tile of lines in packs of 16 bytes, of the same matrices as PackCopy's, without a branch: what is not
+/// there, or not wanted, becomes zero.
+template <class Element, int Threads>
+struct StraightCopy {
+  static constexpr int size = static_cast<int>(sizeof(Element)), pack = 16 / size;
+  int thread;
+  bool wanted;
+
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to) const {
+    (*this)(source, plane, row, col, to, source.m.rows);
+  }
+  /// Rows from row_end on become zero.
+  template <class Tile>
+  __device__ __forceinline__ void operator()(Source const& source, Plane plane, std::int64_t row, std::int64_t col,
+                                             Tile& to, std::int64_t row_end) const {
+    constexpr int at_once = Threads / Tile::packs;  // lines
+    static_assert(Threads % Tile::packs == 0 && Tile::lines % at_once == 0 && at_once % 8 == 0);
+    MatrixStack const& m = source.m;
+    int const line = thread / Tile::packs, c = thread % Tile::packs, cols = static_cast<int>(m.cols - col) - c * pack,
+              rows = static_cast<int>((row_end < m.rows ? row_end : m.rows) - row);
+    int const inside = cols < pack ? (cols < 0 ? 0 : cols * size) : 16, lines = wanted ? rows - line : 0;
+    Element const* next =
+        static_cast<Element const*>(m.data) + m.offset(plane, row, col) + line * m.row_stride + c * pack;
+    std::uint32_t const to_tile = ptx::shared_address(to.v) + Tile::place(line, c);
+    std::int64_t const jump = at_once * m.row_stride;
+#pragma unroll
+    for (int i = 0; i < Tile::lines; i += at_once) {
+      ptx::copy_async_part(to_tile + i * Tile::pitch, next, i < lines ? inside : 0);
+      next += jump;
+    }
+  }
+  /// Numbers side by side, from an address that is a multiple of 16 bytes.
+  template <class T, int N>
+  __device__ __forceinline__ void values(T const* from, T (&to)[N]) const {
+    constexpr int at_once = 16 / static_cast<int>(sizeof(T));
+    static_assert(N % at_once == 0 && N / at_once <= Threads);
+    ptx::copy_async_if<16>(wanted && thread < N / at_once, ptx::shared_address(to) + thread * 16, from + thread * at_once);
   }
 };
 

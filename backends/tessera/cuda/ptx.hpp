@@ -191,6 +191,13 @@ __device__ __forceinline__ void add_four(float* to, float const* x) {
                "f"(x[3])
                : "memory");
 }
+/// A number in memory grows by x.
+__device__ __forceinline__ void add_one(float* to, float x) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
 
 /// Two words in memory, at a multiple of 16 bytes, each of which another team reads as it was before or as it is now.
 __device__ __forceinline__ void store_at_once(void* to, std::uint64_t first, std::uint64_t second) {

@@ -19,7 +19,7 @@ template <class Atoms, class Score, class Mask, bool Packed>
 struct AttentionKeyTiles {
   using Functors = BackwardFunctors<Score, Mask>;
   static constexpr int BM = Atoms::BM, BN = Atoms::BN, D = Atoms::D;
-  static constexpr bool adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
+  static constexpr bool packed = Packed, adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
   static constexpr bool in_place = requires { requires Atoms::adds_in_place; };
   static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
   using Compute = typename Atoms::Compute;
@@ -68,7 +68,7 @@ struct AttentionKeyTiles {
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using Drops = DropsTile<true>;
   using Kept = std::conditional_t<Functors::drops, typename Atoms::template Flags<BN, BM, Drops>, NoFlags>;
-  using QuerySums = typename Atoms::template Accumulator<BM, D>;  // (BM,D)
+  using QuerySums = typename SharedSumsOf<Atoms, BM, D>::Type;    // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
 
@@ -180,6 +180,22 @@ struct AttentionKeyTiles {
     return (t.first + (shape.heads_per_kv > 1 ? j % t.a_head : j)) * BM;
   }
 
+  /// Where a step is, for who goes from one to the next: which query head, and the first query.
+  struct Place {
+    int head, query;
+  };
+  KOKKOS_FORCEINLINE_FUNCTION Place place(Tile const& t, int j) const {
+    return {static_cast<int>(query_plane(t, j).inner), query(t, j)};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Place place_after(Place const& at, Tile const& t) const {
+    bool const more = at.query + BM < (t.first + t.a_head) * BM;
+    return {at.head + (more ? 0 : 1), more ? at.query + BM : t.first * BM};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION Plane query_plane(Tile const& t, Place const& at) const {
+    return {shape.query_plane(t), at.head};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int query(Tile const&, Place const& at) const { return at.query; }
+
   KOKKOS_FUNCTION int steps(KeyStage const*, Tile const& t) const { return t.steps > 0 ? 1 : 0; }
   KOKKOS_FUNCTION int steps(QueryStage const*, Tile const& t) const { return t.steps; }
   KOKKOS_FUNCTION int steps(OutputStage const*, Tile const& t) const { return t.steps; }
@@ -196,21 +212,26 @@ struct AttentionKeyTiles {
       copy(k, key_plane(t), row, 0, stage.k, end, shape.key_row(t, t.keys));
       copy(v, key_plane(t), row, 0, stage.v, end);
     } else {
-      copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
+      if constexpr (adds_queries && Atoms::clips_rows)  // weight 0 times what lies behind is 0
+        copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k, shape.key_row(t, t.keys));
+      else
+        copy(k, key_plane(t), shape.key_row(t, t.key), 0, stage.k);
       if constexpr (of_keys) copy(v, key_plane(t), shape.key_row(t, t.key), 0, stage.v);
     }
   }
-  template <class Copy>
-  KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, int j) const {
-    Plane const plane = query_plane(t, j);
-    copy(q, plane, shape.query_row(t, query(t, j)), 0, stage.q);
-    if constexpr (QueryNumbers::bytes > 0) copy.values(rows.lse + shape.at(rows, t, plane.inner, query(t, j)), stage.v);
+  /// Step `at`, by its number or its place.
+  template <class Copy, class At>
+  KOKKOS_FUNCTION void load(Copy const& copy, QueryStage& stage, Tile const& t, At at) const {
+    Plane const plane = query_plane(t, at);
+    copy(q, plane, shape.query_row(t, query(t, at)), 0, stage.q);
+    if constexpr (QueryNumbers::bytes > 0)
+      copy.values(rows.lse + shape.at(rows, t, plane.inner, query(t, at)), stage.v);
   }
-  template <class Copy>
-  KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, int j) const {
-    Plane const plane = query_plane(t, j);
-    copy(d_o, plane, shape.query_row(t, query(t, j)), 0, stage.d_o);
-    std::int64_t const first = shape.at(rows, t, plane.inner, query(t, j));
+  template <class Copy, class At>
+  KOKKOS_FUNCTION void load(Copy const& copy, OutputStage& stage, Tile const& t, At at) const {
+    Plane const plane = query_plane(t, at);
+    copy(d_o, plane, shape.query_row(t, query(t, at)), 0, stage.d_o);
+    std::int64_t const first = shape.at(rows, t, plane.inner, query(t, at));
     if constexpr (staged_numbers > 0) copy.values(rows.delta + first, numbers_from<0>(stage.v));
     if constexpr (lse_with_outputs > 0) copy.values(rows.lse + first, numbers_from<BM>(stage.v));
   }

@@ -31,6 +31,10 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
   static constexpr bool asks_for_losses =
       Functors::template plane_alone<Compute>&& Functors::changes&& AgreesInTeams<Math> && !in_place;
 
+  /// The next step's weights are formed beside this one's products, before what arrives for them.
+  static constexpr bool weighs_ahead = requires { requires Atoms::weighs_ahead; };
+  static_assert(!weighs_ahead || (of_keys && of_values && ahead && !by_pairs && !Functors::changes && !tabled));
+
   using Tiles::Tiles;
 
   template <class Math, class SK, class SQ, class SO>
@@ -40,7 +44,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     if constexpr (of_values) math.clear(work.dv);
     if (t.steps > 0) {
       Step now = first_step(t, ks.acquire());
-      if constexpr (adds_queries && !in_place)
+      if constexpr (adds_queries && !in_place && !Atoms::clips_rows)
         clear_behind(math, t, now.keys->k);  // weight 0 times what lies behind is 0
       int j = 0;
       do {
@@ -62,6 +66,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
             }
           }
         }
+        if constexpr (weighs_ahead) exponentiate<0>(math, t, now, work);
         weigh<0>(math, t, now, qs, os, work, [] {});
         for (++j; j < end; ++j) {
           Step next = after(now, t);
@@ -79,6 +84,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
             next.from = &qs.acquire();
             math.multiply(next.keys->k, next.from->q, work.s, false);
           }
+          if constexpr (weighs_ahead) exponentiate<1>(math, t, next, work);
           finish<ahead ? 1 : 0>(math, t, now, qs, os, work);
           if constexpr (!ahead) {
             next.from = &qs.acquire();
@@ -225,6 +231,8 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       before_rounding();
       weigh_pairs(math, t, step, lse_of(t, step), asks, work);
       if constexpr (!of_keys) give_back(math, qs);
+    } else if constexpr (weighs_ahead) {
+      math.round(work.s, work.kept, work.p);
     } else {
       // Where there are registers for LSE it is read while products are waited for, which read scratch as well.
       constexpr bool early = !(of_keys && of_values) && !Functors::drops;
@@ -257,6 +265,15 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       differentiate(math, t, step, work);
       give_back(math, os);
     }
+  }
+  /// Weights of the products in work.s, behind which `Behind` others have been begun.
+  template <int Behind, class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void exponentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
+    math.template wait_for<Behind>(work.s);
+    Compute const factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
+    math.for_each_with_column(work.s, math.columns(lse_of(t, step)),
+                              [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
+    if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s);
   }
   /// A stage whose numbers have been read since its last product was begun.
   template <class Math, class Stream>

@@ -135,6 +135,31 @@ struct SumsInParts {
   KOKKOS_FORCEINLINE_FUNCTION int part_count() const { return parts; }
 };
 
+/// Whether sums in an order go on from one tile to the next, so that tiles of any multiple of 16 rows may be looked at.
+template <class Order>
+inline constexpr bool sums_go_on = requires {
+  requires Order::by_blocks;
+};
+
+/// Where a thread finds the sums of eight features of rows r and r + 8, in four packs of four: each of two features of
+/// both rows,
+template <class Order>
+struct SumPacks {
+  static constexpr int apart = 4;
+  KOKKOS_FORCEINLINE_FUNCTION static float of(Pack<float, 4> const (&x)[4], int half, int i) {
+    return half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2];
+  }
+};
+/// or each of every other feature of one row.
+template <class Order>
+requires requires { Order::number_step; }
+struct SumPacks<Order> {
+  static constexpr int apart = Order::number_step == 1 ? 4 : Order::number_step;
+  KOKKOS_FORCEINLINE_FUNCTION static float of(Pack<float, 4> const (&x)[4], int half, int i) {
+    return Order::number_step == 1 ? x[i / 2][half * 2 + i % 2] : x[half * 2 + i % 2][i / 2];
+  }
+};
+
 /// Gradients from their sums, which lie by tiles of 64 rows and D features in `Order`: a thread has eight features of
 /// the two rows whose sums lie side by side.
 template <class Exec, class Order, int D, class Places, class Parts = WholeSums>
@@ -171,7 +196,7 @@ struct FinishBackward : Parts {
       for (int half = 0; half < 2 && first + row + half * 8 < to.rows; ++half) {
         T* const line = data + to.offset(plane, first + row + half * 8, col);
         Pack<T, 8> y;
-        unroll<8>([&](auto i) { y[i] = T((half == 0 ? x[i / 2][i % 2] : x[i / 2][2 + i % 2]) * factor); });
+        unroll<8>([&](auto i) { y[i] = T(SumPacks<Order>::of(x, half, i) * factor); });
         if (packed)
           store_pack<8>(line, y);
         else
@@ -183,11 +208,11 @@ struct FinishBackward : Parts {
  private:
   KOKKOS_FORCEINLINE_FUNCTION void add_parts(std::int64_t tile, int at, Pack<float, 4> (&x)[4]) const {
     float const* const from = sums + this->first_row(tile) * D + at;
-    unroll<4>([&](auto i) { x[i] = load_pack<4>(from + i * 4); });
+    unroll<4>([&](auto i) { x[i] = load_pack<4>(from + i * SumPacks<Order>::apart); });
     for (int part = 1; part < this->part_count(); ++part) {
       float const* const more = from + std::int64_t(part) * this->part_rows() * D;
       unroll<4>([&](auto i) {
-        Pack<float, 4> const y = load_pack<4>(more + i * 4);
+        Pack<float, 4> const y = load_pack<4>(more + i * SumPacks<Order>::apart);
         unroll<4>([&](auto k) { x[i][k] += y[k]; });
       });
     }

@@ -217,7 +217,8 @@ void finish_backward(Exec const& exec, AttentionBackwardProblem const& p, Backwa
                      BackwardTail const& tail, void* workspace) {
   constexpr char const* label = "tessera::attention_backward";
   constexpr int rows = 64, BN = Atoms::BN, D = Atoms::D;  // of a tile of sums
-  static_assert(Atoms::BM == rows);
+  static_assert(Atoms::BM == rows || sums_go_on<typename Atoms::template SumOrder<rows, D>>,
+                "tiles of sums that are not the kernel's need an order that goes on from one tile to the next");
   using Places = std::conditional_t<Packed, BackwardRowPlaces, SameRows>;
   using Space = KernelSpace<Exec>;
   using Queries = FinishBackward<Space, typename Atoms::template SumOrder<rows, D>, D, Places>;
@@ -290,6 +291,24 @@ void run_bias_gradients(Exec const& exec, AttentionBackwardProblem const& p, voi
   }
 }
 
+/// All products by one kernel that adds dQ up in memory, behind prepare(workspace) and before what finishes sums.
+template <class Exec, class Atoms, class Kernel, class Score, class Mask, class Prepare>
+void run_backward_adding(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                         Mask const& mask, Prepare const& prepare) {
+  BackwardTail const tail = backward_tail<Kernel>(exec, p);
+  BackwardWorkspace const w(p, sizeof(float), Atoms::D, tail.sums_of(Atoms::BN * Atoms::D));
+  prepare(w);
+  Kernel kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask);
+  if constexpr (Kernel::shares)
+    if (tail.shared > 0) {
+      ClearSums const clear{w.key_sums_in(workspace)};
+      for_each_index("tessera::attention_backward sums", exec, w.key_sums / ClearSums::width, clear);
+      kernel.share(tail, clear.sums);
+    }
+  run_tiles<Atoms>("tessera::attention_backward", exec, kernel);
+  finish_backward<Exec, Atoms, Kernel::packed>(exec, p, w, tail, workspace);
+}
+
 template <class Exec, class T, class Sizes, BackwardVariant Variant>
 using BackwardBulkAtoms = BulkAtoms<Exec, T, BackwardVariantBulk<Sizes, Variant>>;
 
@@ -300,19 +319,10 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
                        Mask const& mask) {
   using Atoms = BackwardBulkAtoms<Exec, T, BackwardBulk<D>, Variant>;
   using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
-  BackwardTail const tail = backward_tail<Kernel>(exec, p);
-  BackwardWorkspace const w(p, sizeof(float), D, tail.sums_of(Atoms::BN * D));
-  prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
-  if constexpr (Variant == BackwardVariant::bias) clear_unseen_scores<Atoms, Exec, Mask>(exec, p);
-  Kernel kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask);
-  if constexpr (Kernel::shares)
-    if (tail.shared > 0) {
-      ClearSums const clear{w.key_sums_in(workspace)};
-      for_each_index("tessera::attention_backward sums", exec, w.key_sums / ClearSums::width, clear);
-      kernel.share(tail, clear.sums);
-    }
-  run_tiles<Atoms>("tessera::attention_backward", exec, kernel);
-  finish_backward<Exec, Atoms, Packed>(exec, p, w, tail, workspace);
+  run_backward_adding<Exec, Atoms, Kernel>(exec, p, workspace, score, mask, [&](BackwardWorkspace const& w) {
+    prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
+    if constexpr (Variant == BackwardVariant::bias) clear_unseen_scores<Atoms, Exec, Mask>(exec, p);
+  });
 }
 
 /// The sizes of the last pass over the keys, where there are passes.
@@ -365,14 +375,27 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
   run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
+template <class Exec, class T, class Sizes>
+using BackwardAsyncAtoms = AsyncGridAtoms<Exec, T, Sizes>;
 template <class Exec, class T, int D>
 using BackwardKeysAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardKeysAsync<D>>;
 template <class Exec, class T, int D>
 using BackwardQueriesAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardQueriesAsync<D>>;
 
-/// Two passes on the pipeline of asynchronous copies, of up to 128 features.
-template <class Exec, class T, int D, class Score, class Mask>
+/// All products in one kernel of the pipeline of asynchronous copies, of up to 128 features.
+template <class Exec, class T, class Sizes, class Score, class Mask>
 void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
+                        Mask const& mask) {
+  using Atoms = BackwardAsyncAtoms<Exec, T, Sizes>;
+  using Kernel = AttentionKeyGradients<Atoms, Score, Mask>;
+  run_backward_adding<Exec, Atoms, Kernel>(exec, p, workspace, score, mask, [&](BackwardWorkspace const& w) {
+    prepare_backward<Exec, float>(exec, p, w, workspace);
+  });
+}
+
+/// The same by two passes, each sum in one place and order.
+template <class Exec, class T, int D, class Score, class Mask>
+void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
   BackwardWorkspace const w(p, sizeof(float), 0);
@@ -400,9 +423,13 @@ void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, voi
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
-#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                                       \
-  EXTERN template void run_backward_async<EXEC, T, D>(EXEC const&, AttentionBackwardProblem const&, void*, \
-                                                      score::Identity const&, mask::All const&);
+#define TESSERA_BACKWARD_ASYNC_BY(EXTERN, NAME, EXEC, T, SIZES)                                  \
+  EXTERN template void NAME<EXEC, T, SIZES>(EXEC const&, AttentionBackwardProblem const&, void*, \
+                                            score::Identity const&, mask::All const&);
+#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                       \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsync<D>)         \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsyncSmall<D>)    \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D)
 #define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 128)

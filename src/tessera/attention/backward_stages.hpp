@@ -20,6 +20,17 @@ typename Atoms::Source source_beside(MatrixStack const& m, Scalar other) {
     return Atoms::template source<Tile>(m);
 }
 
+/// Sums of products of what is shared: accumulators, unless the atoms have others for these.
+template <class Atoms, int M, int N>
+struct SharedSumsOf {
+  using Type = typename Atoms::template Accumulator<M, N>;
+};
+template <class Atoms, int M, int N>
+requires requires { typename Atoms::template SharedSums<M, N>; }
+struct SharedSumsOf<Atoms, M, N> {
+  using Type = typename Atoms::template SharedSums<M, N>;
+};
+
 /// Which of the teams that share a head's keys has a tile.
 template <bool Needed>
 struct TilePart {
