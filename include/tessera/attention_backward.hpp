@@ -92,7 +92,8 @@ void visit_async_backward(Exec const& exec, F const& f) {
 
 /// Why the pipeline of asynchronous copies cannot form these gradients; nullptr when it can.
 template <class Exec, class Compute, class Score, class Mask>
-char const* async_backward_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionBackwardProblem const& p,
+char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
+                                    [[maybe_unused]] AttentionBackwardProblem const& p,
                                     [[maybe_unused]] bool deterministic) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";

@@ -91,8 +91,9 @@ TEST_CASE_TEMPLATE_DEFINE("gradients on tensor cores with little scratch", Exec,
 }
 TEST_CASE_TEMPLATE_APPLY(backward_tensor_core_small_id, Spaces);
 
-TEST_CASE_TEMPLATE_DEFINE("gradients on tensor cores: the plan names them, and those asked to are the same in every run",
-                          Exec, backward_tensor_core_plan_id) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "gradients on tensor cores: the plan names them, and those asked to are the same in every run", Exec,
+    backward_tensor_core_plan_id) {
   BackwardOperands<Exec, bf16_t, float> x({2, 2, 1, 300, 400, 128, 128}, everything);
   auto const plan_of = [&](bool deterministic) {
     return attention_backward_plan(Exec{}, x.dq, x.dk, x.dv, x.x.qv, x.x.kv, x.x.vv, x.x.ov, x.x.lse, x.dov,

@@ -48,8 +48,8 @@ struct WarpBlocks {
   float r[Rows][2 * Cols16][4];
 };
 
-/// Products of Steps times 16 k. Left fragments are on their way during the step before, right ones, of 16 columns each,
-/// `ahead` such before they are needed. `Across`: a factor's lines are its k.
+/// Products of Steps times 16 k. Left fragments are on their way during the step before, right ones, of 16 columns
+/// each, `ahead` such before they are needed. `Across`: a factor's lines are its k.
 template <class Element, class Left, bool LeftAcross, class Right, bool RightAcross, int Steps, int Ahead, int Rows,
           int Cols16>
 __device__ __forceinline__ void multiply_fragments(std::uint32_t left_at, std::uint32_t right_at,
@@ -210,14 +210,14 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Tile<N, K> const& b, Accumulator<M, N>& acc,
                                              bool add) const {
       if (!add) clear(acc);
-      multiply_fragments<Element, Tile<M, K>, false, Tile<N, K>, false, K / 16, 1>(
-          at(a, of_scores.left), at(b, of_scores.right), acc);
+      multiply_fragments<Element, Tile<M, K>, false, Tile<N, K>, false, K / 16, 1>(at(a, of_scores.left),
+                                                                                   at(b, of_scores.right), acc);
     }
     /// With what was rounded into a, the rows of b contracted: when it is waited for, behind the meeting at which all
     /// warps share what they have rounded. Until then nothing but the tiles is kept of it.
     template <int M, int N, int K>
-    __device__ __forceinline__ void multiply(Rounded<M, K> const& a, Tile<K, N> const& b,
-                                             Accumulator<M, N>& acc, bool) const {
+    __device__ __forceinline__ void multiply(Rounded<M, K> const& a, Tile<K, N> const& b, Accumulator<M, N>& acc,
+                                             bool) const {
       acc.left = ptx::shared_address(a.tile.v);
       acc.right = ptx::shared_address(b.v);
       acc.pending = true;
@@ -226,8 +226,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
       if (!acc.pending) return;
       acc.pending = false;
-      multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true,
-                         Sizes::BM / 16, 2>(acc.left + of_sums.left, acc.right + of_sums.right, acc);
+      multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true, Sizes::BM / 16, 2>(
+          acc.left + of_sums.left, acc.right + of_sums.right, acc);
     }
     template <int Pending, class Acc>
     __device__ __forceinline__ void wait_for(Acc& acc) const {
@@ -245,8 +245,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void multiply(Shared<K, M> const& a, LeftEither<K, N> const& b,
                                              SharedSums<M, N>& acc) const {
       each(acc, [](Compute& x, int, int, int) { x = 0; });
-      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, 2>(
-          at(*a.tile, of_shared.left), at(b, of_shared.right), acc);
+      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, 2>(at(*a.tile, of_shared.left),
+                                                                                 at(b, of_shared.right), acc);
     }
     /// Numbers in memory, in SumOrder, grow by acc's, in no particular order.
     template <int M, int N, int Rows, int Cols>
@@ -331,9 +331,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
       meet();  // all warps have read the last stage
 #pragma unroll
       for (int i = 0; i < Acc::rows; ++i) {
-        WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(memory, target.m, plane,
-                                                                     row0 + acc.row(thread) + i * 16,
-                                                                     col0 + acc.col(thread), target.m.rows);
+        WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(
+            memory, target.m, plane, row0 + acc.row(thread) + i * 16, col0 + acc.col(thread), target.m.rows);
         lines.template store<1>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto) {
 #pragma unroll
           for (int j = 0; j < Acc::cols; ++j)

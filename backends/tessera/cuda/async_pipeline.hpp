@@ -146,9 +146,7 @@ struct AsyncPipeline<Kokkos::Cuda> {
     return cuda_attribute(cudaDevAttrComputeCapabilityMajor, exec.cuda_device()) >= 8;
   }
   /// Of kernels that declare no shared memory of their own.
-  static std::size_t scratch_limit(Kokkos::Cuda const& exec) {
-    return Machine<Kokkos::Cuda>::scratch_limit(exec, 0);
-  }
+  static std::size_t scratch_limit(Kokkos::Cuda const& exec) { return Machine<Kokkos::Cuda>::scratch_limit(exec, 0); }
   template <class Atoms, class Kernel>
   static void run(char const* label, Kokkos::Cuda const& exec, Kernel const& kernel) {
     using async::Way;

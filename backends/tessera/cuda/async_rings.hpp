@@ -194,8 +194,7 @@ struct RingsOf<Kernel, Atoms, Stage...> {
   using Type = SteppingRings<Kernel, Atoms, Stage...>;
 };
 template <class Kernel, class Atoms, class... Stage>
-requires(rounded_tiles<Atoms> > 0)
-struct RingsOf<Kernel, Atoms, Stage...> {
+requires(rounded_tiles<Atoms> > 0) struct RingsOf<Kernel, Atoms, Stage...> {
   using Type = LeadingRings<Kernel, Atoms, Stage...>;
 };
 
@@ -223,8 +222,7 @@ struct MeetingMath : Atoms::Math {
 };
 
 template <class Atoms, class Rings>
-requires(rounded_tiles<Atoms> > 0)
-struct MeetingMath<Atoms, Rings> : Atoms::Math {
+requires(rounded_tiles<Atoms> > 0) struct MeetingMath<Atoms, Rings> : Atoms::Math {
   Rings& rings;
 
   template <class Rounded, class Shared>
@@ -261,7 +259,7 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
     auto const tile = kernel.tile(team.league_rank());
     if (ptx::thread() == 0) kept = tile;
     AllRings rings = rings_in(memory, tile, kept);
-    if constexpr (rounded_tiles<Atoms> > 0)
+    if constexpr (rounded_tiles < Atoms >> 0)
       rings.begin(tile);
     else
       rings.begin();
@@ -276,7 +274,7 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
 
  private:
   __device__ __forceinline__ AllRings rings_in(Memory& memory, Tile const& tile, Tile const& kept) const {
-    if constexpr (rounded_tiles<Atoms> > 0)
+    if constexpr (rounded_tiles < Atoms >> 0)
       return {{&memory.once}, {memory.early}, {memory.late}, kernel, kept};
     else
       return {{{&memory.once}, {memory.early}, {memory.late}, kernel, tile}};

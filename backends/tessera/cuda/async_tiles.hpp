@@ -439,7 +439,8 @@ struct StraightCopy {
   __device__ __forceinline__ void values(T const* from, T (&to)[N]) const {
     constexpr int at_once = 16 / static_cast<int>(sizeof(T));
     static_assert(N % at_once == 0 && N / at_once <= Threads);
-    ptx::copy_async_if<16>(wanted && thread < N / at_once, ptx::shared_address(to) + thread * 16, from + thread * at_once);
+    ptx::copy_async_if<16>(wanted && thread < N / at_once, ptx::shared_address(to) + thread * 16,
+                           from + thread * at_once);
   }
 };
 

@@ -68,7 +68,7 @@ struct AttentionKeyTiles {
   using Weights = typename Atoms::template Rounded<BN, BM>;       // (BN,BM)
   using Drops = DropsTile<true>;
   using Kept = std::conditional_t<Functors::drops, typename Atoms::template Flags<BN, BM, Drops>, NoFlags>;
-  using QuerySums = typename SharedSumsOf<Atoms, BM, D>::Type;    // (BM,D)
+  using QuerySums = typename SharedSumsOf<Atoms, BM, D>::Type;  // (BM,D)
   using Inputs = Streams<KeyStage, QueryStage, OutputStage>;
   using Held = Fragments<Scores, Scores, Gradients, Gradients, Weights, Weights>;
 

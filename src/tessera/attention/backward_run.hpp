@@ -395,8 +395,8 @@ void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, voi
 
 /// The same by two passes, each sum in one place and order.
 template <class Exec, class T, int D, class Score, class Mask>
-void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
-                        Mask const& mask) {
+void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
+                                 Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
   BackwardWorkspace const w(p, sizeof(float), 0);
   prepare_backward<Exec, float>(exec, p, w, workspace);
@@ -426,9 +426,9 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 #define TESSERA_BACKWARD_ASYNC_BY(EXTERN, NAME, EXEC, T, SIZES)                                  \
   EXTERN template void NAME<EXEC, T, SIZES>(EXEC const&, AttentionBackwardProblem const&, void*, \
                                             score::Identity const&, mask::All const&);
-#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                       \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsync<D>)         \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsyncSmall<D>)    \
+#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                    \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsync<D>)      \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsyncSmall<D>) \
   TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D)
 #define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \

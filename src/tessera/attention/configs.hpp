@@ -227,9 +227,9 @@ struct BackwardInPlace {
   static constexpr int teams_a_core = 2, most_parts = 8;
 };
 
-/// All products in one kernel on the pipeline of asynchronous copies, dQ added up in memory. Eight warps have 32 keys by
-/// 32 queries of d 128, or by 64 of d 64, of the scores: what they read of two tiles then takes shared memory about as
-/// long as the tensor cores take to multiply it.
+/// All products in one kernel on the pipeline of asynchronous copies, dQ added up in memory. Eight warps have 32 keys
+/// by 32 queries of d 128, or by 64 of d 64, of the scores: what they read of two tiles then takes shared memory about
+/// as long as the tensor cores take to multiply it.
 struct BackwardAsyncAdds {
   static constexpr int depth = 2, output_depth = 2;
   static constexpr bool weighs_ahead = true;
