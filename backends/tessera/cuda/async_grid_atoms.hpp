@@ -25,6 +25,8 @@ inline constexpr int rounded_tiles = [] {
   else
     return 0;
 }();
+template <class Atoms>
+inline constexpr bool has_rounded_tiles = rounded_tiles<Atoms> != 0;
 template <class Atoms, int Count = rounded_tiles<Atoms>>
 struct RoundedTiles {
   typename Atoms::template Left<Atoms::BN, Atoms::BM> tile[Count];

@@ -194,7 +194,8 @@ struct RingsOf<Kernel, Atoms, Stage...> {
   using Type = SteppingRings<Kernel, Atoms, Stage...>;
 };
 template <class Kernel, class Atoms, class... Stage>
-requires(rounded_tiles<Atoms> > 0) struct RingsOf<Kernel, Atoms, Stage...> {
+requires has_rounded_tiles<Atoms>
+struct RingsOf<Kernel, Atoms, Stage...> {
   using Type = LeadingRings<Kernel, Atoms, Stage...>;
 };
 
@@ -222,7 +223,8 @@ struct MeetingMath : Atoms::Math {
 };
 
 template <class Atoms, class Rings>
-requires(rounded_tiles<Atoms> > 0) struct MeetingMath<Atoms, Rings> : Atoms::Math {
+requires has_rounded_tiles<Atoms>
+struct MeetingMath<Atoms, Rings> : Atoms::Math {
   Rings& rings;
 
   template <class Rounded, class Shared>
@@ -259,7 +261,7 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
     auto const tile = kernel.tile(team.league_rank());
     if (ptx::thread() == 0) kept = tile;
     AllRings rings = rings_in(memory, tile, kept);
-    if constexpr (rounded_tiles < Atoms >> 0)
+    if constexpr (has_rounded_tiles<Atoms>)
       rings.begin(tile);
     else
       rings.begin();
@@ -274,7 +276,7 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
 
  private:
   __device__ __forceinline__ AllRings rings_in(Memory& memory, Tile const& tile, Tile const& kept) const {
-    if constexpr (rounded_tiles < Atoms >> 0)
+    if constexpr (has_rounded_tiles<Atoms>)
       return {{&memory.once}, {memory.early}, {memory.late}, kernel, kept};
     else
       return {{{&memory.once}, {memory.early}, {memory.late}, kernel, tile}};
