@@ -269,7 +269,8 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
       if (!fits_a_team(rows)) {
-        if (problem.lent.data == nullptr && (started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
+        bool const mailed = are_mailed<T>(rows, problem.lent);
+        if (!mailed && (started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
         auto const start = [&](auto read) {
           return launch_long<Space, T, decltype(read)::value>(
               problem.label, exec, rows, use_of_long_norm(problem, rows.ragged), problem.lent, [&](auto kind) {

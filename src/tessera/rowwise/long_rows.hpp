@@ -61,8 +61,7 @@ bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, S
 template <class Exec, class T, int Operands, class Space, class Make>
 bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use,
                  LentMemory const& lent, Make const& make) {
-  if (!rows.ragged && lent.data != nullptr &&
-      rows.columns * static_cast<std::int64_t>(sizeof(T)) >= shortest_mailed_bytes) {
+  if (are_mailed<T>(rows, lent)) {
     using Mailed = MailedRows<Exec, T, Operands>;
     if (launch_mailed<Mailed>(label, exec, make(std::type_identity<Mailed>{}), use, lent)) return true;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 
 #include <tessera/row_workspace.hpp>
@@ -24,7 +25,7 @@ class MailedRows {
  public:
   using Space = Exec;
   static constexpr bool ragged = false;
-  static constexpr int takers = 512, relayers = 2, threads = takers + 32 * relayers, operands = Operands,
+  static constexpr int takers = 512, relayers = 4, threads = takers + 32 * relayers, operands = Operands,
                        width = packed_width<T>, batch = 2, packs_with_parameters = batch, step = takers * width;
   using Atoms = WarpAtoms<Exec>;
   using Element = T;
@@ -257,16 +258,23 @@ class MailedRows {
 /// registers or the scratch of a few teams.
 inline constexpr std::int64_t shortest_mailed_bytes = 1 << 20, shortest_mailed_row = shortest_mailed_bytes / 4;
 
+/// Whether packed rows of T are shared by mail through what is lent, if there is a way.
+template <class T>
+bool are_mailed(PackedGrid const& rows, LentMemory const& lent) {
+  return !rows.ragged && lent.bytes > 0 && rows.columns * static_cast<std::int64_t>(sizeof(T)) >= shortest_mailed_bytes;
+}
+
 /// Lays rows out over the teams of all multiprocessors, in as many groups as leave a ring of some rows room in scratch.
 /// No streams: there is no way, or not with so much memory for mail.
 template <class Rows, class Kernel, class Exec>
 RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const& use, LentMemory const& mail) {
-  constexpr int line = 8, slot_packs = Rows::takers * Rows::batch, fewest_stages = 3;
+  constexpr int line = 8, slot_packs = Rows::takers * Rows::batch;
+  int const fewest_stages = getenv("FS") ? atoi(getenv("FS")) : 3;
   RowStream stream{.streams = 0};
-  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4 || mail.data == nullptr) return stream;
+  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4 ) return stream;
   std::size_t const room = scratch_of_each(exec, 1) - Rows::Relay::bytes,
                     of_slot = use.all_column_bytes() * Rows::width * slot_packs;
-  auto const most_slots = static_cast<int>(room / (of_slot + fewest_stages * Rows::slot_bytes));
+  auto const most_slots = static_cast<int>(room / (of_slot + static_cast<std::size_t>(fewest_stages) * Rows::slot_bytes));
   if (most_slots == 0) return stream;
   int const at_once = std::min(teams_together<Rows::threads, 1, Kernel>(exec, room), Rows::Relay::most_by_mail),
             fewest_teams = (grid.packs + most_slots * slot_packs - 1) / (most_slots * slot_packs);

@@ -54,7 +54,7 @@ KOKKOS_FORCEINLINE_FUNCTION Part merged_by(Relay const& relay, int i, Merge cons
 template <class Exec, class T, int Packs>
 class RelayedRows {
  public:
-  static constexpr int takers = 512, relayers = 2, threads = takers + 32 * relayers, packs = Packs,
+  static constexpr int takers = 512, relayers = 4, threads = takers + 32 * relayers, packs = Packs,
                        width = packed_width<T>, step = takers * width, most_stages = 6;
   using Atoms = WarpAtoms<Exec>;
   using Raw = Pack<T, width>;

@@ -44,7 +44,7 @@ struct LongRowPlace {
 /// How the rows of a launch are laid out over teams.
 struct RowStream {
   int teams = 1;               // that share a row
-  Divisor by_teams;            // if they hold it
+  Divisor by_teams{};          // if they hold it
   int streams = 1;             // such groups of teams: each has every `streams`-th row
   int slots = 1;               // of a team's part of a row
   int ring = 1;                // slots that a team has room for
