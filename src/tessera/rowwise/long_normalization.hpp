@@ -269,14 +269,19 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
       if (!fits_a_team(rows)) {
-        bool const mailed = are_mailed<T>(rows, problem.lent);
+        bool const mailed = !residual.present() && are_mailed<T>(rows, problem.lent);
         if (!mailed && (started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
         auto const start = [&](auto read) {
-          return launch_long<Space, T, decltype(read)::value>(
-              problem.label, exec, rows, use_of_long_norm(problem, rows.ragged), problem.lent, [&](auto kind) {
-                return LongNorm<typename decltype(kind)::type>{
-                    rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
-              });
+          StreamUse const use = use_of_long_norm(problem, rows.ragged);
+          auto const make = [&](auto kind) {
+            return LongNorm<typename decltype(kind)::type>{
+                rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
+          };
+          constexpr int operands_read = decltype(read)::value;
+          if constexpr (operands_read == 1)  // with a residual others are faster
+            return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, problem.lent, make);
+          else
+            return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, make);
         };
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;

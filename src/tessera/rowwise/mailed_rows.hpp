@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 
 #include <tessera/row_workspace.hpp>
@@ -14,9 +13,9 @@
 #include <tessera/rowwise/row_exchange.hpp>
 
 // The longest packed rows, each of which the teams on all multiprocessors share, or half of them, and so on. As in
-// relayed_rows.hpp a thread has the same columns of all rows, and two warps of a team find what is to be known of a row
-// while the others go on; here a thread may have any number of packs, which come through scratch, so that the scratch
-// of the whole machine has room for several rows of millions of columns.
+// relayed_rows.hpp a thread has the same columns of all rows, and four warps of a team find what is to be known of a
+// row while the others go on; here a thread may have any number of packs, which come through scratch, so that the
+// scratch of the whole machine has room for several rows of millions of columns.
 namespace tessera::detail {
 
 /// One thread's part in such a team, for `Operands` operands that are read. Its members are those of StreamedRows.
@@ -264,17 +263,18 @@ bool are_mailed(PackedGrid const& rows, LentMemory const& lent) {
   return !rows.ragged && lent.bytes > 0 && rows.columns * static_cast<std::int64_t>(sizeof(T)) >= shortest_mailed_bytes;
 }
 
-/// Lays rows out over the teams of all multiprocessors, in as many groups as leave a ring of some rows room in scratch.
-/// No streams: there is no way, or not with so much memory for mail.
+/// Lays rows out over the teams of all multiprocessors, in as many groups as leave a ring of so many rows room in
+/// scratch. No streams: there is no way, or not with so much memory for mail.
 template <class Rows, class Kernel, class Exec>
-RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const& use, LentMemory const& mail) {
+RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const& use, LentMemory const& mail,
+                      int fewest_stages) {
   constexpr int line = 8, slot_packs = Rows::takers * Rows::batch;
-  int const fewest_stages = getenv("FS") ? atoi(getenv("FS")) : 3;
   RowStream stream{.streams = 0};
-  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4 ) return stream;
+  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return stream;
   std::size_t const room = scratch_of_each(exec, 1) - Rows::Relay::bytes,
                     of_slot = use.all_column_bytes() * Rows::width * slot_packs;
-  auto const most_slots = static_cast<int>(room / (of_slot + static_cast<std::size_t>(fewest_stages) * Rows::slot_bytes));
+  auto const most_slots =
+      static_cast<int>(room / (of_slot + static_cast<std::size_t>(fewest_stages) * Rows::slot_bytes));
   if (most_slots == 0) return stream;
   int const at_once = std::min(teams_together<Rows::threads, 1, Kernel>(exec, room), Rows::Relay::most_by_mail),
             fewest_teams = (grid.packs + most_slots * slot_packs - 1) / (most_slots * slot_packs);
@@ -293,14 +293,18 @@ RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const&
   return stream;
 }
 
-/// Starts a kernel with the members `grid` and `stream`. Whether it has.
+/// Starts a kernel with the members `grid` and `stream`. Whether it has. Parts are on their way for about as long as
+/// two rows take: where there is no room for four, some of that is waited for.
 template <class Rows, class Exec, class Kernel>
 bool launch_mailed(char const* label, Exec const& exec, Kernel kernel, StreamUse const& use, LentMemory const& mail) {
-  kernel.stream = mailed_rows<Rows, Kernel>(exec, kernel.grid, use, mail);
-  if (kernel.stream.streams == 0) return false;
-  launch_by_mail<Rows>(label, exec, kernel.stream.streams, kernel.stream.teams, kernel.stream.mail,
-                       Rows::scratch_bytes(kernel.stream), kernel);
-  return true;
+  for (int fewest_stages : {4, 3}) {
+    kernel.stream = mailed_rows<Rows, Kernel>(exec, kernel.grid, use, mail, fewest_stages);
+    if (kernel.stream.streams == 0) continue;
+    launch_by_mail<Rows>(label, exec, kernel.stream.streams, kernel.stream.teams, kernel.stream.mail,
+                         Rows::scratch_bytes(kernel.stream), kernel);
+    return true;
+  }
+  return false;
 }
 
 template <class Exec>

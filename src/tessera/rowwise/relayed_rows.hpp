@@ -14,11 +14,11 @@
 
 // Long packed rows that several teams share which run at the same time and stay for the whole launch, so that a thread
 // has the same columns of all rows. It finds its part of what is to be known of a row as soon as the row is there,
-// gives it away, and goes on with the next rows until what has come of it is told; meanwhile two warps of the team,
+// gives it away, and goes on with the next rows until what has come of it is told; meanwhile four warps of the team,
 // which have no columns, send the parts to the other teams and join what these send:
 //
 //     512 threads   takes row i   |  writes row i - ahead  |  row i - ahead + stages is on its way  |  i + 1 ...
-//      64 threads                 `- parts of row i -> all teams -> what is known of it, told -'
+//     128 threads                 `- parts of row i -> all teams -> what is known of it, told -'
 //
 // No thread that has columns ever waits for another one, so that a row costs what its elements cost. Teams that can
 // reach each other's scratch send parts there; if it takes more, up to one on every multiprocessor, by mail through
