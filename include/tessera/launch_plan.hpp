@@ -15,7 +15,7 @@ namespace tessera {
 /// A kernel that an operation starts.
 struct KernelLaunch {
   std::string label;              ///< that Kokkos Tools show: "tessera::softmax"
-  std::string scheme;             ///< "register-resident rows", say; empty where the operation knows one way only
+  std::string scheme;             ///< "rows in registers", say; empty where the operation knows one way only
   std::int64_t teams = 0;         ///< 0: there are no teams, but a call for each index
   std::int64_t indices = 0;       ///< of those
   int team_threads = 1;           ///< of a team; 1 on a CPU, where a team is a core
@@ -31,8 +31,8 @@ struct LaunchPlan {
   bool operator==(LaunchPlan const&) const = default;
 };
 
-/// "tessera::softmax: register-resident rows shared by teams, 8192 teams of 512 threads, 4 at a time, 12 KB scratch", a
-/// line for each kernel.
+/// "tessera::softmax: rows in the registers of several teams, 32768 teams of 512 threads, 8 at a time, 18 KB scratch",
+/// a line for each kernel.
 std::string to_string(LaunchPlan const& plan);
 
 namespace detail {

@@ -17,6 +17,7 @@
 
 namespace tessera {
 
+/// What norm_backward_workspace_size() is the size of.
 using NormBackwardWorkspace = RowWorkspace;
 
 /// Options of layer_norm_backward and rms_norm_backward; the type of the optional View is deduced.

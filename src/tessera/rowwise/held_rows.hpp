@@ -245,11 +245,11 @@ class HeldRows {
 /// would take room that what is on its way needs.
 template <class Rows, class Kernel, class Exec>
 RowStream held_rows(Exec const& exec, PackedGrid const& grid, StreamUse const& use, std::size_t& scratch) {
-  constexpr int of_team = Rows::threads * held_packs, line = 8;  // packs
+  constexpr int of_team = Rows::threads * held_packs;  // packs
   RowStream stream{.teams = (grid.around + of_team - 1) / of_team, .streams = 0};
   if (stream.teams > most_teams_together) return {.teams = 0};
   stream.by_teams = Divisor(stream.teams);
-  stream.part = (grid.around + stream.teams * line - 1) / (stream.teams * line) * line;
+  stream.part = part_of_team(grid.around, stream.teams);
   stream.slots = (stream.part + Rows::threads - 1) / Rows::threads;
   scratch = Rows::scratch_bytes;
   if (use.column_bytes[0] == 0 || use.column_bytes[1] == 0) {

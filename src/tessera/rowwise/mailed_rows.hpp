@@ -76,7 +76,8 @@ class MailedRows {
       : grid(all),
         stream(layout),
         scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(scratch_bytes(stream), 16))),
-        relay(scratch, stream.teams, mail_of(team), team.league_rank() % stream.teams) {
+        relay(scratch, stream.teams, mail_of_group<Relay>(stream.mail, team.league_rank(), stream.teams),
+              team.league_rank() % stream.teams) {
     group = team.league_rank() / stream.teams;
     int const before = (team.league_rank() - group * stream.teams) * stream.part, thread = Atoms::thread();
     rows = (static_cast<int>(grid.rows) - group + stream.streams - 1) / stream.streams;
@@ -141,10 +142,6 @@ class MailedRows {
 
  private:
   KOKKOS_FORCEINLINE_FUNCTION bool relays() const { return Atoms::thread() >= takers; }
-  /// Of the team's group.
-  KOKKOS_FORCEINLINE_FUNCTION void* mail_of(TeamMember<Exec> const& team) const {
-    return static_cast<std::byte*>(stream.mail) + team.league_rank() / stream.teams * Relay::post_bytes(stream.teams);
-  }
   KOKKOS_FORCEINLINE_FUNCTION LongRowPlace place_of(int i) const { return {grid, group + i * stream.streams}; }
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION To* data_of(Operand const& a, int i) const {
@@ -177,9 +174,7 @@ class MailedRows {
         Atoms::wait_for_copies(stream.ring - stream.ahead - 1);
         State now = begin();
         each_slot(stage(of_taken), [&](Packs const& x) TESSERA_INLINE_LAMBDA { take(now, x); });
-        relay.give(merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(now.part), f); },
-                         of_warp),
-                   taken);
+        relay.give(merged_lanes<Atoms>(now.part, merge, of_warp), taken);
       }
       written = taken - stream.ahead;
       if (written >= 0)
@@ -268,7 +263,7 @@ bool are_mailed(PackedGrid const& rows, LentMemory const& lent) {
 template <class Rows, class Kernel, class Exec>
 RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const& use, LentMemory const& mail,
                       int fewest_stages) {
-  constexpr int line = 8, slot_packs = Rows::takers * Rows::batch;
+  constexpr int slot_packs = Rows::takers * Rows::batch;
   RowStream stream{.streams = 0};
   if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return stream;
   std::size_t const room = scratch_of_each(exec, 1) - Rows::Relay::bytes,
@@ -280,8 +275,7 @@ RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const&
             fewest_teams = (grid.packs + most_slots * slot_packs - 1) / (most_slots * slot_packs);
   int const groups = static_cast<int>(std::min<std::int64_t>(at_once / fewest_teams, grid.rows));
   if (groups == 0 || mail.bytes < mail_bytes<Rows>(at_once)) return stream;
-  int const most = at_once / groups;
-  stream.part = (grid.packs + most * line - 1) / (most * line) * line;
+  stream.part = part_of_team(grid.packs, at_once / groups);
   stream.teams = (grid.packs + stream.part - 1) / stream.part;
   stream.slots = (stream.part + slot_packs - 1) / slot_packs;
   stream.kept_bytes = use.all_column_bytes();

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include <tessera/relay.hpp>
+#include <tessera/rowwise/row_exchange.hpp>
 #include <tessera/rowwise/row_stream.hpp>
 #include <tessera/unroll.hpp>
 
@@ -36,18 +37,16 @@ struct RelayLayout {
 /// What a warp that relays row i makes of the parts of its team, which have so many elements, and of all teams' parts.
 template <class Atoms, class Part, class Relay, class Merge>
 KOKKOS_FORCEINLINE_FUNCTION Part merged_by(Relay const& relay, int i, Merge const& merge, int of_team, int of_row) {
-  Part const given = relay.template given<Part>(i);
-  Part const own =
-      merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(given), f); }, of_team);
+  Part const own = merged_lanes<Atoms>(relay.template given<Part>(i), merge, of_team);
   return relay.exchange(own, i, [&](Part const(&all)[Relay::of_lane]) TESSERA_INLINE_LAMBDA {
-    return merge(
-        [&](auto const& f, auto const& value) {
-          auto x = value(all[0]);
-          unroll<Relay::of_lane - 1>([&](auto j) { x = f(x, value(all[j + 1])); });
-          return Atoms::template join<32>(x, f);
-        },
-        of_row);
+    return merged_lanes<Atoms>(all, merge, of_row);
   });
+}
+
+/// Where the mail of the group of this team is, of groups of so many teams.
+template <class Relay>
+KOKKOS_FORCEINLINE_FUNCTION void* mail_of_group(void* mail, int team, int teams) {
+  return static_cast<std::byte*>(mail) + team / teams * Relay::post_bytes(teams);
 }
 
 /// One thread's part of rows of T, `Packs` packs of each of up to three operands.
@@ -73,7 +72,9 @@ class RelayedRows {
       : grid(of_grid),
         layout(of_launch),
         scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(scratch_bytes(layout, operands), 16))),
-        relay(scratch, layout.teams, mail_of(team), team.league_rank() % layout.teams),
+        relay(scratch, layout.teams,
+              layout.mail == nullptr ? nullptr : mail_of_group<Relay>(layout.mail, team.league_rank(), layout.teams),
+              team.league_rank() % layout.teams),
         stage_packs(operands * packs * takers) {
     group = team.league_rank() / layout.teams;
     int const before = (team.league_rank() - group * layout.teams) * layout.part, thread = Atoms::thread();
@@ -140,11 +141,6 @@ class RelayedRows {
   }
 
  private:
-  /// Of the team's group.
-  KOKKOS_FORCEINLINE_FUNCTION void* mail_of(TeamMember<Exec> const& team) const {
-    if (layout.mail == nullptr) return nullptr;
-    return static_cast<std::byte*>(layout.mail) + team.league_rank() / layout.teams * Relay::post_bytes(layout.teams);
-  }
   KOKKOS_FORCEINLINE_FUNCTION Raw* stage(int i) const { return mine + i * stage_packs; }
   KOKKOS_FORCEINLINE_FUNCTION int after(int i) const { return i + 1 < layout.stages ? i + 1 : 0; }
   /// What no row fills is zero throughout.
@@ -212,9 +208,8 @@ int relay_stages(Exec const& exec, int operands) {
 /// cannot run together, or do not hold a row.
 template <class Rows, class Kernel, class Exec>
 RelayLayout relay_layout(Exec const& exec, PackedGrid const& grid, int teams, int operands, std::int64_t most_groups) {
-  constexpr int line = 8;  // packs
   RelayLayout layout{.teams = teams, .groups = 0};
-  layout.part = (grid.packs + teams * line - 1) / (teams * line) * line;
+  layout.part = part_of_team(grid.packs, teams);
   if (teams > most_teams_together || layout.part > Rows::most_packs) return layout;
   if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return layout;
   if (!can_launch_together<Rows::threads, 1, Kernel>(exec)) return layout;
@@ -243,7 +238,6 @@ std::int64_t mail_groups(int teams, std::int64_t packs) {
 /// mail(groups, bytes) is where so many bytes of memory are, or nullptr.
 template <class Rows, class Kernel, class Exec, class Mail>
 RelayLayout mail_layout(Exec const& exec, PackedGrid const& grid, int operands, Mail const& mail) {
-  constexpr int line = 8;  // packs
   RelayLayout layout{.groups = 0};
   if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return layout;
   layout.stages = relay_stages<Rows>(exec, operands);
@@ -253,8 +247,7 @@ RelayLayout mail_layout(Exec const& exec, PackedGrid const& grid, int operands, 
                                Rows::Relay::most_by_mail);
   auto const groups = static_cast<int>(std::min<std::int64_t>(mail_groups<Rows>(at_once, grid.packs), grid.rows));
   if (groups == 0) return layout;
-  int const most = at_once / groups;
-  layout.part = (grid.packs + most * line - 1) / (most * line) * line;
+  layout.part = part_of_team(grid.packs, at_once / groups);
   layout.teams = (grid.packs + layout.part - 1) / layout.part;
   layout.mail = mail(groups, groups * Rows::Relay::post_bytes(layout.teams));
   if (layout.mail != nullptr) layout.groups = groups;

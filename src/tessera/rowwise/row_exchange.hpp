@@ -11,6 +11,22 @@
 
 namespace tessera::detail {
 
+/// What merge(), as of RowExchange, makes of the parts of all lanes of a warp, N a lane, which have so many elements.
+template <class Atoms, class Part, int N, class Merge>
+KOKKOS_FORCEINLINE_FUNCTION Part merged_lanes(Part const (&x)[N], Merge const& merge, int elements) {
+  return merge(
+      [&](auto const& f, auto const& value) {
+        auto all = value(x[0]);
+        unroll<N - 1>([&](auto i) { all = f(all, value(x[i + 1])); });
+        return Atoms::template join<32>(all, f);
+      },
+      elements);
+}
+template <class Atoms, class Part, class Merge>
+KOKKOS_FORCEINLINE_FUNCTION Part merged_lanes(Part const& x, Merge const& merge, int elements) {
+  return merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(x), f); }, elements);
+}
+
 /// How the teams of `Threads` threads that share a row find what is to be known of all of it. Up to `MostParts` warps
 /// post their parts to all teams; of more the parts of a team are joined first.
 ///
@@ -29,8 +45,7 @@ struct RowExchange {
   /// What this thread has found, `turn` counting the rows; `of_warp` and `of_team` are elements.
   template <class Tag, class Part, class Merge>
   KOKKOS_FORCEINLINE_FUNCTION void post(Part const& own, Merge const& merge, int turn, int of_warp, int of_team) const {
-    Part part =
-        merge([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(own), f); }, of_warp);
+    Part part = merged_lanes<Atoms>(own, merge, of_warp);
     if (joins_first && parts_of_team() == 1) {
       Part const x = Atoms::template share_in_turn<Tag, warps>(part, turn & 1);
       part = merge([&](auto const& f, auto const& value) { return Atoms::template join<warps>(value(x), f); }, of_team);
@@ -45,13 +60,7 @@ struct RowExchange {
       constexpr int of_lane = decltype(count)::value;
       Part x[of_lane];
       unroll<of_lane>([&](auto i) { x[i] = Atoms::template posted_part<Tag, Part>(box, parts, turn, 32 * i); });
-      return merge(
-          [&](auto const& f, auto const& value) {
-            auto all = value(x[0]);
-            unroll<of_lane - 1>([&](auto i) { all = f(all, value(x[i + 1])); });
-            return Atoms::template join<32>(all, f);
-          },
-          of_row);
+      return merged_lanes<Atoms>(x, merge, of_row);
     };
     if constexpr (MostParts > 32)
       if (parts > 32) return over(Constant<MostParts / 32>{});

@@ -41,6 +41,12 @@ struct LongRowPlace {
   }
 };
 
+/// Packs that each of so many teams has at most of a row of `packs`: whole lines of 128 bytes.
+inline int part_of_team(int packs, int teams) {
+  constexpr int line = 8;  // packs
+  return (packs + teams * line - 1) / (teams * line) * line;
+}
+
 /// How the rows of a launch are laid out over teams.
 struct RowStream {
   int teams = 1;               // that share a row
@@ -104,7 +110,6 @@ double streamed_cost(PackedGrid const& grid, RowStream const& stream, int multip
 /// there is no way.
 template <class Rows, class Kernel, class Exec>
 RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& use, std::size_t& scratch) {
-  constexpr int line = 8;  // packs
   constexpr int slot_packs = Rows::threads * Rows::batch, on_their_way = 2;
   bool const together = can_launch_together<Rows::threads, 1, Kernel>(exec);
   int const multiprocessors = Machine<Exec>::concurrency(exec);
@@ -113,7 +118,7 @@ RowStream row_stream(Exec const& exec, PackedGrid const& grid, StreamUse const& 
   auto const consider = [&](int teams, std::size_t kept_bytes) {
     RowStream stream;
     stream.teams = teams;
-    stream.part = (grid.around + teams * line - 1) / (teams * line) * line;
+    stream.part = part_of_team(grid.around, teams);
     stream.slots = (stream.part + slot_packs - 1) / slot_packs;
     stream.kept_bytes = kept_bytes;
     stream.keeps = use.writes;
