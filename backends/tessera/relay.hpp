@@ -16,7 +16,8 @@ namespace tessera::detail {
 ///     bytes, turns    of scratch, at the same place in all teams; rows i and i + turns use the same part of it, so
 ///                     that whoever gives row i has been told of row i - (turns - 2) / 2 or a later one
 ///     Relay(scratch, n)  of n teams
-///     Relay(scratch, n, mail, j)  of n teams, team j of them, by mail of post_bytes(n), zero before the launch
+///     Relay(scratch, n, mail, j)  of n teams, team j of them, by mail of post_bytes(n), zero before the launch; n is
+///                     fewest_by_mail at least, and 12 bytes are the most that is exchanged
 ///     begin(), wait() one after the other by all threads, before what follows
 ///     give(x, i)      a warp's part of row i, 16 bytes at most, the same in all lanes
 ///     given<X>(i)     lane j of the warp that relays row i gets what warp j has given, or an X{} if there is none

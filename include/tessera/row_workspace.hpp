@@ -37,10 +37,10 @@ std::size_t row_workspace(Exec const& exec, std::int64_t columns);
 
 }  // namespace detail
 
-/// Bytes, aligned to 16, with which softmax, log_softmax, their gradients and, without a residual, layer_norm and
-/// rms_norm share rows as long as those of `in` among all multiprocessors: through them parts of a machine that do not
-/// reach each other's scratch tell each other what they have found of a row. 0 where rows are short enough, and on a
-/// CPU. With fewer bytes, or none, the result is the same within rounding, and takes longer.
+/// Bytes, aligned to 16, or better to 128, with which softmax, log_softmax, their gradients, layer_norm and rms_norm
+/// share rows as long as those of `in` among all multiprocessors: through them parts of a machine that do not reach
+/// each other's scratch tell each other what they have found of a row. 0 where rows are short enough, and on a CPU.
+/// With fewer bytes, or none, the result is the same within rounding, and takes longer.
 template <detail::execution_space Exec, detail::view In>
 std::size_t row_workspace_size(Exec const& exec, In const& in) {
   return detail::row_workspace(exec, static_cast<std::int64_t>(in.extent(In::rank() - 1)));

@@ -71,6 +71,44 @@ void check_rows(std::size_t rows, std::size_t n, double low = -3, double high = 
   CHECK(far_rows<Acc>(values(out), x, n, wide(w), {}, false) == 0);
 }
 
+template <class Exec, class T>
+void check_residual(std::size_t rows, std::size_t n) {
+  CAPTURE(rows);
+  CAPTURE(n);
+  std::size_t const all = rows * n;
+  ViewOf<Exec, T**> const in("in", rows, n), residual("residual", rows, n), out("out", rows, n), sum("sum", rows, n);
+  auto const x = uniform<T>(all, 1), r = uniform<T>(all, 2);
+  std::vector<T> s(all);
+  std::vector<double> exact(all);
+  for (std::size_t i = 0; i < all; ++i) {
+    s[i] = T(static_cast<float>(x[i]) + static_cast<float>(r[i]));
+    exact[i] = to_double(x[i]) + to_double(r[i]);
+  }
+  auto const same_bits = [](std::vector<T> const& a, std::vector<T> const& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  };
+  fill(in, x);
+  fill(residual, r);
+  poison(sum);
+  auto const lent = lent_memory<Exec>(in);
+  // The sum is exactly rounded, and what is normalised is the rounded sum.
+  layer_norm(Exec{}, out, in, none, none, NormOptions{.residual = residual, .sum = sum, .workspace = lent});
+  CHECK(same_bits(values(sum), s));
+  CHECK(far_rows<float>(values(out), s, n, {}, {}, true) == 0);
+  // Without a sum nothing is rounded between; |x + r| <= 2, so the addition is off by 2 u at most.
+  rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .workspace = lent});
+  CHECK(far_rows<float>(values(out), exact, n, {}, {}, false, 2 * roundoff_of<float>) == 0);
+  CHECK(same_bits(values(residual), r));
+  // The sum takes the residual's place, as it does from layer to layer of a transformer.
+  rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .sum = residual, .workspace = lent});
+  CHECK(same_bits(values(residual), s));
+  CHECK(far_rows<float>(values(out), s, n, {}, {}, false) == 0);
+  fill(residual, r);  // and out that of in
+  rms_norm(Exec{}, in, in, none, NormOptions{.residual = residual, .sum = residual, .workspace = lent});
+  CHECK(same_bits(values(residual), s));
+  CHECK(far_rows<float>(values(in), s, n, {}, {}, false) == 0);
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row length", Exec, norm_lengths) {
@@ -137,40 +175,11 @@ TEST_CASE_TEMPLATE_DEFINE("weight and bias may be absent, statistics are written
 }
 
 TEST_CASE_TEMPLATE_DEFINE("a residual is added first, its sum written out", Exec, norm_residual) {
-  for (std::size_t n : {6u, 513u, 4096u, 17000u, 33001u, 524296u}) {
-    CAPTURE(n);
-    ViewOf<Exec, bf16_t**> const in("in", 4, n), residual("residual", 4, n), out("out", 4, n), sum("sum", 4, n);
-    auto const x = uniform<bf16_t>(4 * n, 1), r = uniform<bf16_t>(4 * n, 2);
-    std::vector<bf16_t> s(4 * n);
-    std::vector<double> exact(4 * n);
-    for (std::size_t i = 0; i < s.size(); ++i) {
-      s[i] = bf16_t(static_cast<float>(x[i]) + static_cast<float>(r[i]));
-      exact[i] = to_double(x[i]) + to_double(r[i]);
-    }
-    auto const same_bits = [](std::vector<bf16_t> const& a, std::vector<bf16_t> const& b) {
-      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(bf16_t)) == 0;
-    };
-    fill(in, x);
-    fill(residual, r);
-    poison(sum);
-    auto const lent = lent_memory<Exec>(in);
-    // The sum is exactly rounded, and what is normalised is the rounded sum.
-    layer_norm(Exec{}, out, in, none, none, NormOptions{.residual = residual, .sum = sum, .workspace = lent});
-    CHECK(same_bits(values(sum), s));
-    CHECK(far_rows<float>(values(out), s, n, {}, {}, true) == 0);
-    // Without a sum nothing is rounded between; |x + r| <= 2, so the addition is off by 2 u at most.
-    rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .workspace = lent});
-    CHECK(far_rows<float>(values(out), exact, n, {}, {}, false, 2 * roundoff_of<float>) == 0);
-    CHECK(same_bits(values(residual), r));
-    // The sum takes the residual's place, as it does from layer to layer of a transformer.
-    rms_norm(Exec{}, out, in, none, NormOptions{.residual = residual, .sum = residual, .workspace = lent});
-    CHECK(same_bits(values(residual), s));
-    CHECK(far_rows<float>(values(out), s, n, {}, {}, false) == 0);
-    fill(residual, r);
-    rms_norm(Exec{}, in, in, none, NormOptions{.residual = residual, .sum = residual});  // and out that of in
-    CHECK(same_bits(values(residual), s));
-    CHECK(far_rows<float>(values(in), s, n, {}, {}, false) == 0);
-  }
+  for (std::size_t n : {6u, 513u, 4096u, 17000u, 33001u, 524296u}) check_residual<Exec, bf16_t>(4, n);
+  if (runs_on_host<Exec>) return;
+  check_residual<Exec, bf16_t>(20, 1048576);  // more rows than are under way at a time
+  check_residual<Exec, float>(12, 1048576);
+  check_residual<Exec, bf16_t>(5, 1200008);
 }
 
 TEST_CASE_TEMPLATE_DEFINE("norms take any layout, rank and alignment", Exec, norm_layouts) {

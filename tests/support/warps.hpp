@@ -356,7 +356,7 @@ struct WarpAtoms<test::Warps> {
 template <int Warps>
 class Relay<test::Warps, Warps> {
  public:
-  static constexpr int turns = 16, most_teams = 16, most_by_mail = 16, of_lane = 1;
+  static constexpr int turns = 16, most_teams = 16, most_by_mail = 16, fewest_by_mail = 1, of_lane = 1;
 
  private:
   using Words = std::array<std::uint32_t, 4>;
@@ -372,6 +372,7 @@ class Relay<test::Warps, Warps> {
  public:
   static constexpr std::size_t bytes = sizeof(Box);
   static constexpr std::size_t post_bytes(int) { return 0; }  // no mail: all teams reach each other's scratch
+  static constexpr std::size_t most_post_bytes(int) { return 0; }
 
   Relay(void* scratch, int of_teams, void* = nullptr, int = 0)
       : place(static_cast<std::byte*>(scratch) - scratch_of(team())), teams(of_teams) {}

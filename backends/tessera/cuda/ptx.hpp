@@ -173,6 +173,12 @@ __device__ __forceinline__ void bulk_store_4d(CUtensorMap const* map, void const
                "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                : "memory");
 }
+/// Bytes side by side, a multiple of 16 to such an address.
+__device__ __forceinline__ void bulk_store(void* to, void const* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
+               : "memory");
+}
 /// Numbers side by side, a multiple of 16 bytes at such an address, grow by those in shared memory.
 __device__ __forceinline__ void bulk_add(float* to, void const* from, std::uint32_t bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
@@ -197,16 +203,6 @@ __device__ __forceinline__ void add_one(float* to, float x) {
 }
 __device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
-}
-
-/// Two words in memory, at a multiple of 16 bytes, each of which another team reads as it was before or as it is now.
-__device__ __forceinline__ void store_at_once(void* to, std::uint64_t first, std::uint64_t second) {
-  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second) : "memory");
-}
-__device__ __forceinline__ ulonglong2 load_at_once(void const* from) {
-  ulonglong2 words;
-  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(words.x), "=l"(words.y) : "l"(from) : "memory");
-  return words;
 }
 
 // ---- clusters: teams on neighbouring multiprocessors that reach each other's shared memory

@@ -15,31 +15,46 @@ namespace tessera::detail {
 
 /// Parts of a team meet at barriers that count its warps, those of other teams at barriers that count the bytes that
 /// have come. By mail every word carries the number of its row, written and read with it at once, so that nothing else
-/// says when it has come. Kernels for machines without clusters are never launched.
+/// says when it has come. Mail is sent and asked for by bulk copies: a load or a store would wait behind all that the
+/// team's other threads have asked for and are storing. Kernels for machines without clusters are never launched.
 template <int Warps>
 class Relay<Kokkos::Cuda, Warps> {
  public:
-  static constexpr int turns = 16, most_teams = 16, most_by_mail = 160, of_lane = most_by_mail / 32;
+  static constexpr int turns = 16, most_teams = 16, most_by_mail = 160, fewest_by_mail = turns / 2,
+                       of_lane = most_by_mail / 32;
 
  private:
-  /// A part in memory: each word with the number of its row, from 1 on.
+  /// A part in memory: each half with the last 16 bits of the number of its row, from 1 on. As short as can be, since
+  /// the slowest of the lines that have the letters of all teams sets how long asking for them takes.
   struct Letter {
-    ulonglong2 halves[2];
+    ulonglong2 halves;
   };
+  static constexpr std::size_t most_of_letter = 12, line = 128;
+  static constexpr int most_relayers = 4, copies = 4;
+  /// The letters of a row, and behind them, in lines of their own, copies of what has come of them: writing to a line
+  /// that many teams ask for takes long.
+  static constexpr std::size_t turn_bytes(int teams) {
+    return (sizeof(Letter) * static_cast<std::size_t>(teams) + line - 1) / line * line + copies * line;
+  }
   struct Box {
     uint4 parts[turns][Warps], from[turns][most_teams], all[turns];
-    std::uint64_t given[turns], come[turns], known[turns];
+    Letter outgoing[most_relayers], answers[most_relayers];  // of each warp that relays
+    Letter incoming[most_by_mail];  // of a row of which this team joins the parts, one at a time
+    std::uint64_t given[turns], come[turns], known[turns], fetched[most_relayers];
   };
 
  public:
   static constexpr std::size_t bytes = sizeof(Box);
-  static constexpr std::size_t post_bytes(int teams) {
-    return sizeof(Letter) * turns * static_cast<std::size_t>(teams + 1);
+  static constexpr std::size_t post_bytes(int teams) { return turns * turn_bytes(teams); }
+  /// At most, of groups of so many teams in all.
+  static constexpr std::size_t most_post_bytes(int teams) {
+    return turns * (sizeof(Letter) * static_cast<std::size_t>(teams) +
+                    static_cast<std::size_t>(teams / fewest_by_mail) * (copies + 1) * line);
   }
 
 #if defined(__CUDACC__)
   __device__ __forceinline__ Relay(void* scratch, int of_teams, void* mail = nullptr, int team = 0)
-      : box(*static_cast<Box*>(scratch)), teams(of_teams), letters(static_cast<Letter*>(mail)), own(team) {}
+      : box(*static_cast<Box*>(scratch)), teams(of_teams), letters(static_cast<std::byte*>(mail)), own(team) {}
 
   __device__ __forceinline__ void begin() const {
 #if __CUDA_ARCH__ >= 900
@@ -49,6 +64,7 @@ class Relay<Kokkos::Cuda, Warps> {
         ptx::barrier_init(&box.come[turn], 1);
         ptx::barrier_init(&box.known[turn], 1);
       }
+      for (std::uint64_t& each : box.fetched) ptx::barrier_init(&each, 1);
       ptx::barrier_init_fence();
     }
     ptx::cluster_arrive_at_meeting();
@@ -95,6 +111,7 @@ class Relay<Kokkos::Cuda, Warps> {
     if (threadIdx.x > 0) return;
     box.all[i % turns] = words_of(x);
     ptx::barrier_arrive(&box.known[i % turns]);
+    ptx::bulk_wait_read();  // what has been sent of this row
 #endif
   }
   template <class X>
@@ -108,62 +125,90 @@ class Relay<Kokkos::Cuda, Warps> {
   /// the letters of all it would take a good part of what the memory can do.
   template <class X, class Joined>
   __device__ __forceinline__ X by_mail(X const& x, int i, Joined const& joined) const {
-    Letter* const of_row = letters + i % turns * (teams + 1);
-    int const number = i + 1, lane = static_cast<int>(threadIdx.x);
-    X own_or_come[of_lane] = {};
+    std::byte* const of_turn = letters + i % turns * turn_bytes(teams);
+    Letter* const of_row = reinterpret_cast<Letter*>(of_turn);
+    auto const answer_for = [&](int k) {
+      return reinterpret_cast<Letter*>(of_turn + turn_bytes(teams) - (k + 1) * line);
+    };
+    int const number = i + 1;
     if (own != i % teams) {
-      if (lane == 0) send(of_row[own], x, number);
-      receive(own_or_come, number, [&](int call) { return call == 0 ? &of_row[teams] : nullptr; });
-      return own_or_come[0];
+      send(x, number, [&](int k) { return k == 0 ? &of_row[own] : nullptr; });
+      return answer<X>(*answer_for(own % copies), number);
     }
-    receive(own_or_come, number, [&](int call) {
-      int const team = 32 * call + lane;
-      return team < teams && team != own ? &of_row[team] : nullptr;
-    });
-#pragma unroll
-    for (int call = 0; call < of_lane; ++call)
-      if (32 * call + lane == own) own_or_come[call] = x;
-    X const all = joined(own_or_come);
-    if (lane == 0) send(of_row[teams], all, number);
+    X parts[of_lane] = {};
+    collect(parts, of_row, x, number);
+    X const all = joined(parts);
+    send(all, number, [&](int k) { return answer_for(k); });
     return all;
   }
-  template <class X>
-  static constexpr bool takes_both_halves = sizeof(X) > 8;
-  template <class X>
-  __device__ __forceinline__ static void send(Letter& to, X const& x, int number) {
+  __device__ __forceinline__ static int relayer() { return static_cast<int>(threadIdx.y) - Warps; }
+
+  template <class X, class To>
+  __device__ __forceinline__ void send(X const& x, int number, To const& to) const {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x > 0) return;
+    static_assert(sizeof(X) <= most_of_letter);
     uint4 const words = words_of(x);
-    ptx::store_at_once(&to.halves[0], numbered(words.x, number), numbered(words.y, number));
-    if (takes_both_halves<X>) ptx::store_at_once(&to.halves[1], numbered(words.z, number), numbered(words.w, number));
+    Letter& letter = box.outgoing[relayer()];
+    letter.halves = {numbered(words.x, words.z, number), numbered(words.y, words.z >> 16, number)};
+    ptx::async_proxy_fence();
+#pragma unroll
+    for (int k = 0; k < copies; ++k)
+      if (Letter* const place = to(k)) ptx::bulk_store(place, &letter, sizeof letter);
+    ptx::bulk_commit();
+#endif
   }
-  /// Waits for the letters at(call) of all lanes, where that is not nullptr, asking for all of them at once.
-  template <class X, class At>
-  __device__ __forceinline__ static void receive(X (&to)[of_lane], int number, At const& at) {
-    uint4 come[of_lane] = {};
-    bool missing = true;
-    while (__any_sync(~0u, missing)) {
+  /// Copies letters into this team's scratch, as they are now.
+  __device__ __forceinline__ void fetch(Letter* to, Letter const* from, int count) const {
+#if __CUDA_ARCH__ >= 900
+    std::uint64_t* const barrier = &box.fetched[relayer()];
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      auto const all = static_cast<std::uint32_t>(sizeof(Letter)) * static_cast<std::uint32_t>(count);
+      ptx::barrier_arrive_expect(barrier, all);
+      ptx::bulk_load(to, from, all, barrier);
+    }
+    ptx::barrier_wait(barrier, fetches++ & 1u);
+#endif
+  }
+  template <class X>
+  __device__ __forceinline__ X answer(Letter const& from, int number) const {
+    Letter& letter = box.answers[relayer()];
+    X all;
+    do fetch(&letter, &from, 1);
+    while (!__all_sync(~0u, opened(letter, number, all)));
+    return all;
+  }
+  /// Those of teams j, j + 32 and so on in lane j, this one's own among them, when all have come.
+  template <class X>
+  __device__ __forceinline__ void collect(X (&to)[of_lane], Letter const* from, X const& x, int number) const {
+    bool missing;
+    do {
+      fetch(box.incoming, from, teams);
       missing = false;
 #pragma unroll
       for (int call = 0; call < of_lane; ++call) {
-        Letter const* const letter = at(call);
-        if (letter == nullptr) continue;
-        missing |= !read(letter->halves[0], number, come[call].x, come[call].y);
-        if (takes_both_halves<X>) missing |= !read(letter->halves[1], number, come[call].z, come[call].w);
+        int const team = 32 * call + static_cast<int>(threadIdx.x);
+        if (team == own)
+          to[call] = x;
+        else if (team < teams)
+          missing |= !opened(box.incoming[team], number, to[call]);
       }
-    }
-#pragma unroll
-    for (int call = 0; call < of_lane; ++call)
-      if (at(call) != nullptr) to[call] = from_words<X>(come[call]);
+    } while (__any_sync(~0u, missing));
   }
-  /// Whether two words are of that number.
-  __device__ __forceinline__ static bool read(ulonglong2 const& from, int number, std::uint32_t& first,
-                                              std::uint32_t& second) {
-    ulonglong2 const both = ptx::load_at_once(&from);
-    first = static_cast<std::uint32_t>(both.x);
-    second = static_cast<std::uint32_t>(both.y);
-    return static_cast<int>(both.x >> 32) == number && static_cast<int>(both.y >> 32) == number;
+  /// Whether a letter is of that number: what it says.
+  template <class X>
+  __device__ __forceinline__ static bool opened(Letter const& letter, int number, X& to) {
+    ulonglong2 const both = letter.halves;
+    auto const last = static_cast<std::uint32_t>(both.x >> 32 & 0xffff | both.y >> 32 << 16);
+    bool const is = static_cast<std::uint16_t>(both.x >> 48) == static_cast<std::uint16_t>(number) &&
+                    static_cast<std::uint16_t>(both.y >> 48) == static_cast<std::uint16_t>(number);
+    if (is) to = from_words<X>({static_cast<std::uint32_t>(both.x), static_cast<std::uint32_t>(both.y), last, 0});
+    return is;
   }
-  __device__ __forceinline__ static std::uint64_t numbered(std::uint32_t word, int number) {
-    return static_cast<std::uint64_t>(number) << 32 | word;
+  /// A word and half of another one.
+  __device__ __forceinline__ static std::uint64_t numbered(std::uint32_t word, std::uint32_t half, int number) {
+    return static_cast<std::uint64_t>(number & 0xffff) << 48 | static_cast<std::uint64_t>(half & 0xffff) << 32 | word;
   }
   __device__ __forceinline__ static void await([[maybe_unused]] std::uint64_t (&barriers)[turns],
                                                [[maybe_unused]] int i) {
@@ -192,8 +237,9 @@ class Relay<Kokkos::Cuda, Warps> {
 
   Box& box;
   int teams;
-  Letter* letters;  // (turns, teams and all) of this group, or nullptr
-  int own;          // number of this team
+  std::byte* letters;  // of this group, or nullptr
+  int own;             // number of this team
+  mutable std::uint32_t fetches = 0;
 #endif
 };
 

@@ -269,8 +269,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
       if (!fits_a_team(rows)) {
-        bool const mailed = !residual.present() && are_mailed<T>(rows, problem.lent);
-        if (!mailed && (started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
+        if ((started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
         auto const start = [&](auto read) {
           StreamUse const use = use_of_long_norm(problem, rows.ragged);
           auto const make = [&](auto kind) {

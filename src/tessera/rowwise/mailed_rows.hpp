@@ -274,9 +274,10 @@ RowStream mailed_rows(Exec const& exec, PackedGrid const& grid, StreamUse const&
   int const at_once = std::min(teams_together<Rows::threads, 1, Kernel>(exec, room), Rows::Relay::most_by_mail),
             fewest_teams = (grid.packs + most_slots * slot_packs - 1) / (most_slots * slot_packs);
   int const groups = static_cast<int>(std::min<std::int64_t>(at_once / fewest_teams, grid.rows));
-  if (groups == 0 || mail.bytes < mail_bytes<Rows>(at_once)) return stream;
+  if (groups == 0 || mail.bytes < Rows::Relay::most_post_bytes(at_once)) return stream;
   stream.part = part_of_team(grid.packs, at_once / groups);
   stream.teams = (grid.packs + stream.part - 1) / stream.part;
+  if (stream.teams < Rows::Relay::fewest_by_mail) return stream;
   stream.slots = (stream.part + slot_packs - 1) / slot_packs;
   stream.kept_bytes = use.all_column_bytes();
   auto const slots = static_cast<std::size_t>(stream.slots);
@@ -306,7 +307,7 @@ std::size_t row_workspace(Exec const& exec, std::int64_t columns) {
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     using Rows = MailedRows<KernelSpace<Exec>, float, 1>;
     if (columns >= shortest_mailed_row)
-      return mail_bytes<Rows>(std::min(Machine<Exec>::concurrency(exec), Rows::Relay::most_by_mail));
+      return Rows::Relay::most_post_bytes(std::min(Machine<Exec>::concurrency(exec), Rows::Relay::most_by_mail));
   }
   return 0;
 }

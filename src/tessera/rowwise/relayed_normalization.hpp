@@ -3,8 +3,10 @@
 #ifndef TESSERA_ROWWISE_RELAYED_NORMALIZATION_HPP
 #define TESSERA_ROWWISE_RELAYED_NORMALIZATION_HPP
 
-#include <limits>
+#include <cstddef>
+#include <type_traits>
 
+#include <tessera/rowwise/mailed_rows.hpp>
 #include <tessera/rowwise/plain_normalization.hpp>
 #include <tessera/rowwise/relayed_rows.hpp>
 #include <tessera/rowwise/row_exchange.hpp>
@@ -12,20 +14,21 @@
 
 namespace tessera::detail {
 
-/// LayerNorm of long rows, with weight and bias, which a thread has in registers for all rows: teams that hold a row
-/// each (held_rows.hpp) would load them with every one.
-template <class Exec, class T>
-struct RelayedLayerNorm {
-  using Rows = RelayedRows<Exec, T, 4>;
+/// Norms of long rows, whose weight and bias a thread has in registers for all rows: teams that hold a row each
+/// (held_rows.hpp) would load them with every one. With two operands the second is the residual.
+template <class Exec, class T, int Operands, int Packs>
+struct RelayedNorm {
+  using Rows = RelayedRows<Exec, T, Packs>;
   using Atoms = typename Rows::Atoms;
   using Raw = typename Rows::Raw;
   using Values = Pack<float, Rows::width>;
-  static constexpr int width = Rows::width, packs = Rows::packs;
+  static constexpr int width = Rows::width, packs = Packs, operands = Operands;
   static constexpr bool starts_early = true;
 
   PackedGrid grid;
-  Operand out, in, weight, bias, mean, rstd;
+  Operand out, in, weight, bias, mean, rstd, residual, sum;
   float epsilon, inverse_length;
+  bool centered;
   RelayLayout layout = {};
 
   /// Of a row.
@@ -34,21 +37,22 @@ struct RelayedLayerNorm {
   };
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Rows const rows(team, grid, layout, 1);
+    Rows const rows(team, grid, layout, operands);
     wait_for_kernels_before<Exec>();
     if (rows.relays())
       rows.template relay_rows<SampleMoments>(
-          [](int) { return 0; },
-          [](auto const& each, int elements) { return joined_moments(each, static_cast<float>(elements)); },
+          [](int) { return 0; }, [&](auto const& each, int elements) { return joined_by(each, elements); },
           [&](int i, SampleMoments const& all, int) { return known(rows, i, all); });
     else
       take_rows(rows);
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION static SampleMoments joined(SampleMoments const& x, int elements) {
-    return joined_moments([&](auto const& f, auto const& value) { return Atoms::template join<32>(value(x), f); },
-                          static_cast<float>(elements));
+  /// As of RowExchange.
+  template <class Each>
+  KOKKOS_FORCEINLINE_FUNCTION SampleMoments joined_by(Each const& each, int elements) const {
+    if (!centered) return {0, 0, each(Add{}, [](auto const& x) { return x.squares; })};
+    return joined_moments(each, static_cast<float>(elements));
   }
   KOKKOS_FORCEINLINE_FUNCTION Known known(Rows const& rows, int i, SampleMoments const& all) const {
     Known const of_row{all.mean, Kokkos::rsqrt(all.squares * inverse_length + epsilon)};
@@ -60,26 +64,32 @@ struct RelayedLayerNorm {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void take_rows(Rows const& rows) const {
-    Raw slopes[packs] = {}, offsets[packs] = {};
+    Raw slopes[packs], offsets[packs];
     int const of_warp = elements_of_warp<Rows::takers, width>(rows.packs_of_team(), Atoms::thread());
     int of_thread = 0;
     unroll<packs>([&](auto k) { of_thread += rows.has(k) ? width : 0; });
+    auto const has = [&](auto k) TESSERA_INLINE_LAMBDA { return rows.has(k); };
     rows.template take_rows<Known>(
-        {in},
+        inputs().of,
         [&](int i) TESSERA_INLINE_LAMBDA {
           if (i > 0) return;
-          unroll<packs>([&](auto k) {
-            if (!rows.has(k)) return;
-            slopes[k] = load_pack<width>(static_cast<T const*>(weight.data) + rows.column() + k * Rows::step);
-            offsets[k] = load_pack<width>(static_cast<T const*>(bias.data) + rows.column() + k * Rows::step);
-          });
+          load(rows, weight, T(1.0f), slopes);
+          load(rows, bias, T(0.0f), offsets);
         },
-        [&](int, Raw* stage) TESSERA_INLINE_LAMBDA {
+        [&](int i, Raw* stage) TESSERA_INLINE_LAMBDA {
+          if constexpr (operands == 2)
+            if (sum.present()) keep_sums(rows, i, stage);
           SampleMoments part;
-          include_packs<packs, width>(
-              part, of_thread, [&](auto k) TESSERA_INLINE_LAMBDA { return values(stage, k); },
-              [&](auto k) TESSERA_INLINE_LAMBDA { return rows.has(k); });
-          return joined(part, of_warp);
+          if (centered)
+            include_packs<packs, width>(
+                part, of_thread, [&](auto k) TESSERA_INLINE_LAMBDA { return values(stage, k); }, has);
+          else
+            unroll<packs>([&](auto k) {
+              Values const x = values(stage, k);
+              for (int j = 0; j < width; ++j) part.squares += x[j] * x[j];
+            });
+          return merged_lanes<Atoms>(
+              part, [&](auto const& each, int elements) { return joined_by(each, elements); }, of_warp);
         },
         [&](int i, Raw* stage, Known const& all) TESSERA_INLINE_LAMBDA {
           T* const to = rows.template data<T>(out, i);
@@ -91,8 +101,45 @@ struct RelayedLayerNorm {
           });
         });
   }
+  KOKKOS_FORCEINLINE_FUNCTION auto inputs() const {
+    struct Inputs {
+      Operand of[operands];
+    };
+    if constexpr (operands == 1)
+      return Inputs{{in}};
+    else
+      return Inputs{{in, residual}};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static void load(Rows const& rows, Operand const& from, T const& missing,
+                                               Raw (&to)[packs]) {
+    unroll<packs>([&](auto k) {
+      for (int j = 0; j < width; ++j) to[k][j] = missing;
+      if (from.present() && rows.has(k))
+        to[k] = load_pack<width>(static_cast<T const*>(from.data) + rows.column() + k * Rows::step);
+    });
+  }
+  /// Sums with the residual, as they are rounded, to where they go and in place of the row.
+  KOKKOS_FORCEINLINE_FUNCTION void keep_sums(Rows const& rows, int i, Raw* stage) const {
+    T* const to = rows.template data<T>(sum, i);
+    unroll<packs>([&](auto k) {
+      Raw const all = Atoms::template narrowed<T>(added(stage, k));
+      stage[k * Rows::takers] = all;
+      if (rows.has(k)) store_pack<width>(to + k * Rows::step, all);
+    });
+  }
   template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION static Values values(Raw* stage, K k) {
+  KOKKOS_FORCEINLINE_FUNCTION static Values added(Raw* stage, K k) {
+    Raw const one = stage[k * Rows::takers], other = stage[(packs + k) * Rows::takers];
+    Values x = Atoms::widened(one);
+    Values const y = Atoms::widened(other);
+    for (int j = 0; j < width; ++j) x[j] += y[j];
+    return x;
+  }
+  /// What is normalised.
+  template <class K>
+  KOKKOS_FORCEINLINE_FUNCTION Values values(Raw* stage, K k) const {
+    if constexpr (operands == 2)
+      if (!sum.present()) return added(stage, k);
     Raw const raw = stage[k * Rows::takers];
     return Atoms::widened(raw);
   }
@@ -105,27 +152,45 @@ inline constexpr int shortest_relayed_norm = 65536;
 /// Whether it has.
 template <class T, class Exec>
 bool start_relayed_norm(Exec const& exec, NormProblem const& problem, PackedGrid const& rows, NormOperands const& a) {
-  using Kernel = RelayedLayerNorm<KernelSpace<Exec>, T>;
-  using Rows = typename Kernel::Rows;
-  auto const is_parameter = [](Operand const& x) { return x.present() && x.type == scalar_of<T> && x.row == 0; };
-  if (!problem.centered || rows.ragged || rows.columns < shortest_relayed_norm) return false;
-  if (a.residual.present() || a.out.type != scalar_of<T> || !is_parameter(a.weight) || !is_parameter(a.bias))
+  auto const is_parameter = [](Operand const& x) { return !x.present() || (x.type == scalar_of<T> && x.row == 0); };
+  if (rows.ragged || a.out.type != scalar_of<T> || !is_parameter(a.weight) || !is_parameter(a.bias)) return false;
+  auto const start = [&]<int Operands, int Packs>(auto const& lay_out) {
+    using Kernel = RelayedNorm<KernelSpace<Exec>, T, Operands, Packs>;
+    Kernel kernel{rows,
+                  a.out,
+                  a.in,
+                  a.weight,
+                  a.bias,
+                  a.mean,
+                  a.rstd,
+                  a.residual,
+                  a.sum,
+                  static_cast<float>(problem.epsilon),
+                  static_cast<float>(1.0 / static_cast<double>(rows.columns)),
+                  problem.centered};
+    kernel.layout = lay_out(std::type_identity<Kernel>{});
+    if (kernel.layout.groups == 0) return false;
+    launch_relayed<typename Kernel::Rows>(problem.label, exec, kernel.layout, Operands, kernel);
+    return true;
+  };
+  if (are_mailed<T>(rows, problem.lent)) {
+    auto const by_mail = [&]<class Kernel>(std::type_identity<Kernel>) {
+      return mail_layout<typename Kernel::Rows, Kernel>(exec, rows, Kernel::operands, [&](int, std::size_t bytes) {
+        return bytes <= problem.lent.bytes ? problem.lent.data : nullptr;
+      });
+    };
+    if (!a.residual.present()) return start.template operator()<1, 4>(by_mail);
+    return start.template operator()<2, 2>(by_mail) || start.template operator()<2, 4>(by_mail);
+  }
+  if (!problem.centered || a.residual.present() || !a.weight.present() || !a.bias.present() ||
+      rows.columns < shortest_relayed_norm)
     return false;
-  int teams = 1;
-  while (teams < most_teams_together && teams * Rows::most_packs < rows.packs) teams *= 2;
-  Kernel kernel{rows,
-                a.out,
-                a.in,
-                a.weight,
-                a.bias,
-                a.mean,
-                a.rstd,
-                static_cast<float>(problem.epsilon),
-                static_cast<float>(1.0 / static_cast<double>(rows.columns))};
-  kernel.layout = relay_layout<Rows, Kernel>(exec, rows, teams, 1, rows.rows);
-  if (kernel.layout.groups == 0) return false;
-  launch_relayed<Rows>(problem.label, exec, kernel.layout, 1, kernel);
-  return true;
+  return start.template operator()<1, 4>([&]<class Kernel>(std::type_identity<Kernel>) {
+    using Rows = typename Kernel::Rows;
+    int teams = 1;
+    while (teams < most_teams_together && teams * Rows::most_packs < rows.packs) teams *= 2;
+    return relay_layout<Rows, Kernel>(exec, rows, teams, 1, rows.rows);
+  });
 }
 
 }  // namespace tessera::detail

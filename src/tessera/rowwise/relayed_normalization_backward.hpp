@@ -83,7 +83,8 @@ std::size_t mailed_norm_backward_workspace(Exec const& exec, std::int64_t rows, 
   using Rows = RelayedGradientRows<KernelSpace<Exec>, float>;
   int const teams = Machine<Exec>::concurrency(exec);
   std::int64_t const groups = std::min(rows, mail_groups<Rows>(teams, (columns + Rows::width - 1) / Rows::width));
-  return static_cast<std::size_t>(gradients * groups * columns) * sizeof(float) + pack_bytes + mail_bytes<Rows>(teams);
+  return static_cast<std::size_t>(gradients * groups * columns) * sizeof(float) + pack_bytes +
+         Rows::Relay::most_post_bytes(teams);
 }
 
 /// Starts the kernel for packed rows of T that so many teams share, or as many as there are if 0; returns how many

@@ -222,12 +222,6 @@ RelayLayout relay_layout(Exec const& exec, PackedGrid const& grid, int teams, in
   return layout;
 }
 
-/// At most, of so many teams.
-template <class Rows>
-std::size_t mail_bytes(int teams) {
-  return static_cast<std::size_t>(teams) * Rows::Relay::post_bytes(1);
-}
-
 /// How many groups of so many teams can have a row each, of so many packs.
 template <class Rows>
 std::int64_t mail_groups(int teams, std::int64_t packs) {
@@ -249,6 +243,7 @@ RelayLayout mail_layout(Exec const& exec, PackedGrid const& grid, int operands, 
   if (groups == 0) return layout;
   layout.part = part_of_team(grid.packs, at_once / groups);
   layout.teams = (grid.packs + layout.part - 1) / layout.part;
+  if (layout.teams < Rows::Relay::fewest_by_mail) return layout;
   layout.mail = mail(groups, groups * Rows::Relay::post_bytes(layout.teams));
   if (layout.mail != nullptr) layout.groups = groups;
   return layout;
