@@ -62,7 +62,8 @@ void check_rows(std::size_t rows, std::size_t n, double low = -3, double high = 
   fill(in, x);
   fill(weight, w);
   fill(bias, b);
-  NormOptions<> const options{.workspace = lent_memory<Exec>(in)};
+  auto const lent = lent_memory<Exec>(in);
+  NormOptions<> const options{.workspace = lent};
   poison(out);
   layer_norm(Exec{}, out, in, weight, bias, options);
   CHECK(far_rows<Acc>(values(out), x, n, wide(w), wide(b), true) == 0);

@@ -90,7 +90,8 @@ TEST_CASE_TEMPLATE_DEFINE("softmax of rows for all multiprocessors together", Ex
   std::fill_n(x.begin(), 262144, -INFINITY);
   x[262144 + 777] = NAN;
   fill(in, x);
-  softmax(Exec{}, in, in, {.workspace = lent_memory<Exec>(in)});  // in place
+  auto const lent = lent_memory<Exec>(in);
+  softmax(Exec{}, in, in, {.workspace = lent});  // in place
   auto const y = values(in);
   for (std::size_t j : {0u, 777u, 262143u}) {
     CHECK(y[j] == 0);

@@ -79,6 +79,7 @@ class Relay<Kokkos::Cuda, Warps> {
   template <class X>
   __device__ __forceinline__ void give(X const& x, int i) const {
 #if __CUDA_ARCH__ >= 900
+    __syncwarp();  // all lanes have read what an earlier row has been told, whose place is written next
     if (threadIdx.x > 0) return;
     box.parts[i % turns][threadIdx.y] = words_of(x);
     ptx::barrier_arrive(&box.given[i % turns]);
