@@ -203,12 +203,13 @@ struct GridAtoms : TeamAtoms<Sizes> {
           of_shared(origins<SharedSums<Sizes::BM, Sizes::D>, true, narrow, true, wide>(number)) {}
 
     static constexpr bool few_registers = requires { requires Sizes::few_registers; };
+    static constexpr int sums_ahead = few_registers ? 1 : 2;  // fragments of right factors along their columns
     /// This thread; asked for anew where what depends on it is not to be kept.
     __device__ __forceinline__ int own() const {
-      if constexpr (few_registers)
-        return ptx::thread();
-      else
-        return thread;
+      if constexpr (!few_registers) return thread;
+      int const t = ptx::thread();
+      __builtin_assume(t >= 0 && t < team_threads);  // else dividing it takes some
+      return t;
     }
     /// Asked for anew: what depends on it is not kept over the products, which need all registers.
     __device__ __forceinline__ static int lane() { return ptx::lane(); }
@@ -241,7 +242,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
       if (!acc.pending) return;
       acc.pending = false;
-      multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true, Sizes::BM / 16, 2>(
+      multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true, Sizes::BM / 16, sums_ahead>(
           acc.left + of_sums.left, acc.right + of_sums.right, acc);
     }
     template <int Pending, class Acc>
@@ -260,14 +261,14 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void multiply(Shared<K, M> const& a, LeftEither<K, N> const& b,
                                              SharedSums<M, N>& acc) const {
       each(acc, [](Compute& x, int, int, int) { x = 0; });
-      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, 2>(at(*a.tile, of_shared.left),
+      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, sums_ahead>(at(*a.tile, of_shared.left),
                                                                                  at(b, of_shared.right), acc);
     }
     /// Numbers in memory, in SumOrder, grow by acc's, in no particular order.
     template <int M, int N, int Rows, int Cols>
     __device__ __forceinline__ void add_to(Blocks<M, N, Rows, Cols> const& acc, Compute* sums) const {
       using Order = SumOrder<M, N>;
-      int const t = Order::number_step == 1 ? ptx::thread() : thread;
+      int const t = Order::number_step == 1 ? ptx::thread() : own();
       Compute* const to = sums + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
 #pragma unroll
       for (int i = 0; i < acc.rows; ++i)
@@ -316,14 +317,14 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {
       using Acc = Accumulator<M, N>;
       static_assert(Acc::m % 32 == 0 && F::words_for_rows);
-      int const t = ptx::thread();
+      int const t = own();
       flags.find(f, Acc::row(t) + t % 32 / 4, Acc::col(t) + t % 4 * 2);
     }
     /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
     template <int M, int N>
     __device__ __forceinline__ void add_plane(Accumulator<M, N>& acc, Compute scale, Compute at, Compute per_row,
                                               Compute per_col) const {
-      int const t = ptx::thread();
+      int const t = own();
       Compute const first =
           at + per_row * Compute(acc.row(t) + t % 32 / 4) + per_col * Compute(acc.col(t) + t % 4 * 2);
       each(acc, [&](Compute& x, int i, int j, int e) {
@@ -407,12 +408,13 @@ struct GridAtoms : TeamAtoms<Sizes> {
                                           std::int64_t row0, std::int64_t col0) const {
       using Acc = Accumulator<M, N>;
       using Layout = typename Acc::Lines;
-      Compute* const memory = static_cast<Compute*>(ring) + thread / 32 * 16 * Acc::pitch;
+      int const own_thread = own();
+      Compute* const memory = static_cast<Compute*>(ring) + own_thread / 32 * 16 * Acc::pitch;
       meet();  // all warps have read the last stage
 #pragma unroll
       for (int i = 0; i < Acc::rows; ++i) {
         WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(
-            memory, target.m, plane, row0 + acc.row(thread) + i * 16, col0 + acc.col(thread), target.m.rows);
+            memory, target.m, plane, row0 + acc.row(own_thread) + i * 16, col0 + acc.col(own_thread), target.m.rows);
         lines.template store<1>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto) {
 #pragma unroll
           for (int j = 0; j < Acc::cols; ++j)
