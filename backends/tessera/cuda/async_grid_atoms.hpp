@@ -203,12 +203,13 @@ struct GridAtoms : TeamAtoms<Sizes> {
           of_shared(origins<SharedSums<Sizes::BM, Sizes::D>, true, narrow, true, wide>(number)) {}
 
     static constexpr bool few_registers = requires { requires Sizes::few_registers; };
-    static constexpr int sums_ahead = few_registers ? 1 : 2;  // fragments of right factors along their columns
+    static constexpr bool fewest_registers = requires { requires Sizes::fewest_registers; };
+    static constexpr int sums_ahead = fewest_registers ? 1 : 2;  // fragments of right factors along their columns
     /// This thread; asked for anew where what depends on it is not to be kept.
     __device__ __forceinline__ int own() const {
       if constexpr (!few_registers) return thread;
       int const t = ptx::thread();
-      __builtin_assume(t >= 0 && t < team_threads);  // else dividing it takes some
+      if constexpr (fewest_registers) __builtin_assume(t >= 0 && t < team_threads);  // else dividing it takes some
       return t;
     }
     /// Asked for anew: what depends on it is not kept over the products, which need all registers.
@@ -262,7 +263,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
                                              SharedSums<M, N>& acc) const {
       each(acc, [](Compute& x, int, int, int) { x = 0; });
       multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, sums_ahead>(at(*a.tile, of_shared.left),
-                                                                                 at(b, of_shared.right), acc);
+                                                                                          at(b, of_shared.right), acc);
     }
     /// Numbers in memory, in SumOrder, grow by acc's, in no particular order.
     template <int M, int N, int Rows, int Cols>
@@ -325,8 +326,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void add_plane(Accumulator<M, N>& acc, Compute scale, Compute at, Compute per_row,
                                               Compute per_col) const {
       int const t = own();
-      Compute const first =
-          at + per_row * Compute(acc.row(t) + t % 32 / 4) + per_col * Compute(acc.col(t) + t % 4 * 2);
+      Compute const first = at + per_row * Compute(acc.row(t) + t % 32 / 4) + per_col * Compute(acc.col(t) + t % 4 * 2);
       each(acc, [&](Compute& x, int i, int j, int e) {
         x = x * scale + (first + per_row * Compute(i * 16 + e / 2 * 8) + per_col * Compute(j * 8 + e % 2));
       });
@@ -408,13 +408,13 @@ struct GridAtoms : TeamAtoms<Sizes> {
                                           std::int64_t row0, std::int64_t col0) const {
       using Acc = Accumulator<M, N>;
       using Layout = typename Acc::Lines;
-      int const own_thread = own();
-      Compute* const memory = static_cast<Compute*>(ring) + own_thread / 32 * 16 * Acc::pitch;
+      int const t = fewest_registers ? own() : thread;
+      Compute* const memory = static_cast<Compute*>(ring) + t / 32 * 16 * Acc::pitch;
       meet();  // all warps have read the last stage
 #pragma unroll
       for (int i = 0; i < Acc::rows; ++i) {
         WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(
-            memory, target.m, plane, row0 + acc.row(own_thread) + i * 16, col0 + acc.col(own_thread), target.m.rows);
+            memory, target.m, plane, row0 + acc.row(t) + i * 16, col0 + acc.col(t), target.m.rows);
         lines.template store<1>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto) {
 #pragma unroll
           for (int j = 0; j < Acc::cols; ++j)
@@ -432,8 +432,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     template <int M, int K>
     __device__ __forceinline__ std::uint32_t pairs_of(Accumulator<M, K> const& from, Rounded<M, K> const& to) const {
       int const t = own();
-      return ptx::shared_address(to.tile.v) + t % 4 * 4 +
-             Tile<M, K>::place(from.row(t) + t % 32 / 4, from.col(t) / 8);
+      return ptx::shared_address(to.tile.v) + t % 4 * 4 + Tile<M, K>::place(from.row(t) + t % 32 / 4, from.col(t) / 8);
     }
     template <class T>
     __device__ __forceinline__ static std::uint32_t at(T const& tile, std::uint32_t offset) {

@@ -181,8 +181,7 @@ struct RowAtoms : TeamAtoms<Sizes> {
 #pragma unroll
         for (int i = 0; i < Accumulator<M, N>::rows; ++i)
 #pragma unroll
-          for (int e = 0; e < 4; ++e)
-            f(acc.r[i][j][e], other.r[i][j][e], e % 2 ? values.y : values.x, set(i, j, e));
+          for (int e = 0; e < 4; ++e) f(acc.r[i][j][e], other.r[i][j][e], e % 2 ? values.y : values.x, set(i, j, e));
       }
     }
     /// f(element of one, element of the other, its row's value, flag)
@@ -190,9 +189,7 @@ struct RowAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
                                                     RowValues<M> const& rows, Flags const& flags, F const& f) const {
       auto const set = lane_flags(flags);
-      each(acc, [&](Compute& x, int i, int j, int e) {
-        f(x, other.r[i][j][e], rows.v[i * 2 + e / 2], set(i, j, e));
-      });
+      each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], rows.v[i * 2 + e / 2], set(i, j, e)); });
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {

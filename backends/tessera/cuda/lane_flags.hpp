@@ -43,7 +43,8 @@ __device__ __forceinline__ std::uint32_t lane_flags_of_columns(F const& f, int r
     auto const four = f.words(row + quarter % 2 * 8, col + quarter / 2 * 32);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      bits |= std::uint32_t(f.flag(four[i / 2], i % 2 != 0)) << (quarter / 2 * 16 + quarter % 2 * 2 + i / 2 * 4 + i % 2);
+      bits |= std::uint32_t(f.flag(four[i / 2], i % 2 != 0))
+              << (quarter / 2 * 16 + quarter % 2 * 2 + i / 2 * 4 + i % 2);
   }
   return bits;
 }

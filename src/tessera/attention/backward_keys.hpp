@@ -33,12 +33,14 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
 
   /// The next step's weights are formed beside this one's products, before what arrives for them.
   /// Those of pairs one by one are rounded as they are formed.
-  static constexpr bool weighs_ahead = requires { requires Atoms::weighs_ahead; } && !by_pairs;
+  static constexpr bool weighs_ahead = requires { requires Atoms::weighs_ahead; }
+  &&!by_pairs;
   static_assert(!weighs_ahead || (of_keys && of_values && ahead && !tabled));
 
   /// Else the compiler keeps what it finds of K's and V's places, and how many steps there are, for which there are no
   /// registers.
   static constexpr bool finds_keys_anew = requires { requires Atoms::few_registers; };
+  static constexpr bool counts_anew = requires { requires Atoms::fewest_registers; };
 
   using Tiles::Tiles;
 
@@ -73,7 +75,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
         }
         if constexpr (weighs_ahead) exponentiate<0>(math, t, now, work);
         weigh<0>(math, t, now, qs, os, work, [] {});
-        for (++j; j < (finds_keys_anew && !asks_for_losses<Math> ? t.steps : end); ++j) {
+        for (++j; j < (counts_anew && !asks_for_losses<Math> ? t.steps : end); ++j) {
           Step next = after(now, t);
           if constexpr (finds_keys_anew) next.keys = math.anew(next.keys);
           if constexpr (!of_keys) {  // weights are formed under products of the step before
