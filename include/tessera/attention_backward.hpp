@@ -22,7 +22,7 @@ struct AttentionBackwardOptions {
   /// kernels, behind the others. Where every score has its own, the Hopper pipeline stores it on the way.
   ViewRef<float, 4> d_bias = {};
   ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
-  /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
+  /// The same bits in every run. Else dQ is added up in memory by the pipelines of GPUs, in the order in which teams
   /// come. On a CPU they are the same in any case.
   bool deterministic = false;
   /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
@@ -433,7 +433,8 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                            : AttentionAlgorithm::tiled;
   std::size_t const widened = bulk ? widened_bytes(p) : 0;
   plan.reason = refusal != nullptr ? refusal
-                : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk && !async
+                : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk &&
+                        (!async || own_functor<Score, Mask>)
                     ? obstacle
                     : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
                                       p.d_bias.data != nullptr &&
