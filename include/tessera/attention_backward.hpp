@@ -79,11 +79,6 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
   }
 }
 
-/// Whether the pipelines can add dQ up in memory for D features; else a pass over the queries forms it. Where dropout
-/// and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
-template <class Score, int D, bool Packed>
-inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
-
 /// The sizes of the kernel of all products on the pipeline of asynchronous copies, for what it is to do besides and for
 /// what scratch the device has: f(type_identity of them).
 template <class Exec, int D, bool Packed, class Score, class Mask, class F>
@@ -106,10 +101,9 @@ void visit_async_gradients(Exec const& exec, AttentionBackwardProblem const& p, 
                            InPlace const& in_place, Adding const& adding) {
   visit_features(attention_features(p.forward), [&](auto d) {
     auto const visit = [&]<bool Packed>(std::bool_constant<Packed> packed) {
-      if constexpr (can_add_queries<Score, d(), Packed>)
-        if (!deterministic)
-          return visit_async_backward<Exec, d(), Packed, Score, Mask>(exec,
-                                                                      [&](auto sizes) { adding(d, packed, sizes); });
+      if (!deterministic)
+        return visit_async_backward<Exec, d(), Packed, Score, Mask>(exec,
+                                                                    [&](auto sizes) { adding(d, packed, sizes); });
       in_place(d, packed);
     };
     if constexpr (d() <= 128) {
@@ -373,6 +367,11 @@ AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view,
   return with_sequences_by_ends(p);
 }
 
+/// Whether the pipeline of bulk copies can add dQ up in memory for D features; else a pass over the queries forms it.
+/// Where dropout and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
+template <class Score, int D, bool Packed>
+inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
+
 /// The workspace behind operands that are widened.
 inline void* backward_room(AttentionBackwardProblem const& p, AttentionPlan const& plan,
                            AttentionBackwardOptions const& options) {
@@ -439,7 +438,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                     : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
                                       p.d_bias.data != nullptr &&
                                           (async || (bulk && !stores_bias_gradient<Score>(p, options.deterministic))));
-  bool const adds = (bulk || async) && adds_queries<Score>(p, options.deterministic);
+  bool const adds = bulk ? adds_queries<Score>(p, options.deterministic) : async && !options.deterministic;
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   if constexpr (backward_adds_in_place<Exec, Compute>)
