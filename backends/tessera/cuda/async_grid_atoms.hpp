@@ -269,7 +269,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     template <int M, int N, int Rows, int Cols>
     __device__ __forceinline__ void add_to(Blocks<M, N, Rows, Cols> const& acc, Compute* sums) const {
       using Order = SumOrder<M, N>;
-      int const t = Order::number_step == 1 ? ptx::thread() : own();
+      int const t = Order::number_step == 1 ? ptx::thread() : thread;
       Compute* const to = sums + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
 #pragma unroll
       for (int i = 0; i < acc.rows; ++i)

@@ -248,8 +248,8 @@ struct BackwardAsyncSmall : BackwardAsyncAdds {
   static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = Features > 64 ? 1 : 2;
 };
 /// The same with packed sequences, dropout or functors of the caller's own, which are to be kept and found besides: of
-/// d 64 in half the registers, and in the scratch of any device. Of d 128 what is asked for anew rather than kept is
-/// what leaves fewest registers in memory: nothing for sm_80 but with functors.
+/// d 64 in fewer registers, and in the scratch of any device. Of d 128 what is asked for anew rather than kept is what
+/// spills least (docs/measurements/attention-backward.md).
 template <int Features, bool Packed>
 struct BackwardAsyncBeside : BackwardAsyncAdds {
   static constexpr int BM = 64, BN = 128, D = Features;
