@@ -22,7 +22,7 @@ struct AttentionBackwardOptions {
   /// kernels, behind the others. Where every score has its own, the Hopper pipeline stores it on the way.
   ViewRef<float, 4> d_bias = {};
   ViewRef<double, 4> d_bias_fp64 = {};  ///< the same for operands of double
-  /// The same bits in every run. Else dQ is added up in memory by the Hopper pipeline, in the order in which teams
+  /// The same bits in every run. Else dQ is added up in memory by the pipelines of GPUs, in the order in which teams
   /// come. On a CPU they are the same in any case.
   bool deterministic = false;
   /// attention_backward_workspace_size() bytes in the memory of the execution space, aligned to 16: O(S), and of the
@@ -79,15 +79,52 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
   }
 }
 
-/// The sizes of the kernel of all products on the pipeline of asynchronous copies, for what scratch the device has:
-/// f(type_identity of them).
-template <class Exec, int D, class F>
-void visit_async_backward(Exec const& exec, F const& f) {
-  using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<D>>;  // as for fp16
-  if (scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= AsyncPipeline<Exec>::scratch_limit(exec))
-    f(std::type_identity<BackwardAsync<D>>{});
-  else
-    f(std::type_identity<BackwardAsyncSmall<D>>{});
+/// The sizes of the kernel of all products on the pipeline of asynchronous copies, for what it is to do besides and for
+/// what scratch the device has: f(type_identity of them).
+template <class Exec, int D, bool Packed, class Score, class Mask, class F>
+void visit_async_backward([[maybe_unused]] Exec const& exec, F const& f) {
+  if constexpr (Packed || !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>) {
+    f(std::type_identity<BackwardAsyncBeside<D, Packed>>{});
+  } else {
+    using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<D>>;  // as for fp16
+    if (scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= AsyncPipeline<Exec>::scratch_limit(exec))
+      f(std::type_identity<BackwardAsync<D>>{});
+    else
+      f(std::type_identity<BackwardAsyncSmall<D>>{});
+  }
+}
+
+/// The kernels of the pipeline of asynchronous copies for a problem of up to 128 features: in(D, whether sequences are
+/// packed) forms each sum in one place, adding(D, packed, type_identity of sizes) adds dQ up in memory.
+template <class Exec, class Score, class Mask, class InPlace, class Adding>
+void visit_async_gradients(Exec const& exec, AttentionBackwardProblem const& p, bool deterministic,
+                           InPlace const& in_place, Adding const& adding) {
+  visit_features(attention_features(p.forward), [&](auto d) {
+    auto const visit = [&]<bool Packed>(std::bool_constant<Packed> packed) {
+      if (!deterministic)
+        return visit_async_backward<Exec, d(), Packed, Score, Mask>(exec,
+                                                                    [&](auto sizes) { adding(d, packed, sizes); });
+      in_place(d, packed);
+    };
+    if constexpr (d() <= 128) {
+      if constexpr (!own_functor<Score, Mask>)
+        if (p.packed()) return visit(std::true_type{});
+      visit(std::false_type{});
+    }
+  });
+}
+/// f(type_identity of the kernel of all products, or of the pass over the keys, and of its atoms) of bf16, as for fp16.
+template <class Exec, class Score, class Mask, class F>
+void visit_async_key_gradients(Exec const& exec, AttentionBackwardProblem const& p, bool deterministic, F const& f) {
+  auto const of = [&]<class Atoms, bool Packed>(std::type_identity<Atoms> atoms, std::bool_constant<Packed>) {
+    f(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, Packed>>{}, atoms);
+  };
+  visit_async_gradients<Exec, Score, Mask>(
+      exec, p, deterministic,
+      [&](auto d, auto packed) { of(std::type_identity<BackwardKeysAsyncAtoms<Exec, bf16_t, d()>>{}, packed); },
+      [&]<class Sizes>(auto, auto packed, std::type_identity<Sizes>) {
+        of(std::type_identity<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>{}, packed);
+      });
 }
 
 /// Why the pipeline of asynchronous copies cannot form these gradients; nullptr when it can.
@@ -97,12 +134,13 @@ char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
                                     [[maybe_unused]] bool deterministic) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
-  } else if constexpr (!std::is_same_v<Compute, float> || drops_weights<Score> || own_functor<Score, Mask>) {
-    return "tensor_core forms gradients of fp16 and bf16 without dropout and a score or mask of the caller's own";
+  } else if constexpr (!std::is_same_v<Compute, float>) {
+    return "tensor_core forms gradients of fp16 and bf16";
   } else {
     if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
-    if (p.packed() || p.forward.scales.present())
-      return "tensor_core forms gradients without packed sequences and scales of heads";
+    if (p.forward.scales.present()) return "tensor_core forms gradients without scales of heads";
+    if (own_functor<Score, Mask> && p.packed())
+      return "tensor_core forms gradients of packed sequences without a score or mask of the caller's own";
     if (p.forward.q.rows == 0 || p.forward.k.rows == 0 || p.forward.q.cols == 0 || p.forward.v.cols == 0)
       return "there is nothing to multiply";
     if (p.forward.q.type != Scalar::bf16 && p.forward.q.type != Scalar::fp16)
@@ -114,20 +152,13 @@ char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
                "bytes";
     }
     char const* obstacle = "tensor_core forms gradients of up to 128 features";
-    visit_features(attention_features(p.forward), [&](auto d) {
-      if constexpr (d() <= 128) {
-        using Keys = BackwardKeysAsyncAtoms<Exec, bf16_t, d()>;  // the pass that takes most scratch, as for fp16
-        std::size_t scratch = scratch_of<Keys, Exec, AttentionKeyGradients<Keys>>();
-        if (!deterministic)
-          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
-            using Atoms = BackwardAsyncAtoms<Exec, bf16_t, Sizes>;
-            scratch = scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>();
-          });
-        obstacle = scratch <= AsyncPipeline<Exec>::scratch_limit(exec)
-                       ? nullptr
-                       : "tensor_core needs more team scratch for gradients than the device has";
-      }
-    });
+    visit_async_key_gradients<Exec, Score, Mask>(
+        exec, p, deterministic, [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
+          // The pass over the keys takes more scratch than that over the queries.
+          obstacle = scratch_of<Atoms, Exec, Kernel>() <= AsyncPipeline<Exec>::scratch_limit(exec)
+                         ? nullptr
+                         : "tensor_core needs more team scratch for gradients than the device has";
+        });
     return obstacle;
   }
 }
@@ -400,13 +431,14 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                    : async ? AttentionAlgorithm::tensor_core
                            : AttentionAlgorithm::tiled;
   std::size_t const widened = bulk ? widened_bytes(p) : 0;
-  plan.reason =
-      refusal != nullptr ? refusal
-      : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk && !async
-          ? obstacle
-          : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
-                            bulk && p.d_bias.data != nullptr && !stores_bias_gradient<Score>(p, options.deterministic));
-  bool const adds = (bulk || async) && adds_queries<Score>(p, options.deterministic);
+  plan.reason = refusal != nullptr ? refusal
+                : wanted == AttentionAlgorithm::automatic && has_bulk_pipeline<Exec> && !bulk &&
+                        (!async || own_functor<Score, Mask>)
+                    ? obstacle
+                    : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
+                                      p.d_bias.data != nullptr &&
+                                          (async || (bulk && !stores_bias_gradient<Score>(p, options.deterministic))));
+  bool const adds = bulk ? adds_queries<Score>(p, options.deterministic) : async && !options.deterministic;
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   if constexpr (backward_adds_in_place<Exec, Compute>)
@@ -425,13 +457,11 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
       });
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (async && adds)
-      visit_features(attention_features(p.forward), [&](auto d) {
-        if constexpr (d() <= 128)
-          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
-            using Kernel = AttentionKeyGradients<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>;
+      visit_async_key_gradients<Exec, Score, Mask>(
+          exec, p, options.deterministic,
+          [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
             key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
           });
-      });
   BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : widened + w.bytes();
@@ -460,18 +490,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
           of(std::type_identity<BackwardKeysBulk<d()>>{});
       });
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>)
-    if (async)
-      visit_features(attention_features(p.forward), [&](auto d) {
-        auto const of = [&]<class Atoms>(std::type_identity<Atoms> atoms) {  // of bf16, as for fp16
-          describe(std::type_identity<AttentionKeyGradients<Atoms>>{}, atoms);
-        };
-        if constexpr (d() <= 128) {
-          if (!adds) return of(std::type_identity<BackwardKeysAsyncAtoms<Exec, bf16_t, d()>>{});
-          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
-            of(std::type_identity<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>{});
-          });
-        }
-      });
+    if (async) visit_async_key_gradients<Exec, Score, Mask>(exec, p, options.deterministic, describe);
   if (!bulk && !async)
     visit_features(attention_features(p.forward), [&](auto d) {
       using Atoms = BackwardKeyAtoms<Exec, Compute, decltype(d)::value>;
@@ -522,17 +541,16 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
                                                             options.deterministic, backward_room(p, plan, options),
                                                             score, mask);
     }
-  if constexpr (has_async_pipeline<Exec> && pipelines_attend<T> && !drops_weights<Score> && !own_functor<Score, Mask>)
+  if constexpr (has_async_pipeline<Exec> && pipelines_attend<T>)
     if (plan.algorithm == AttentionAlgorithm::tensor_core)
-      return visit_features(attention_features(p.forward), [&](auto d) {
-        if constexpr (d() <= 128) {
-          if (options.deterministic)
-            return run_backward_async_in_place<Exec, T, d()>(exec, p, options.workspace, score, mask);
-          visit_async_backward<Exec, d()>(exec, [&]<class Sizes>(std::type_identity<Sizes>) {
-            run_backward_async<Exec, T, Sizes>(exec, p, options.workspace, score, mask);
+      return visit_async_gradients<Exec, Score, Mask>(
+          exec, p, options.deterministic,
+          [&]<bool Packed>(auto d, std::bool_constant<Packed>) {
+            run_backward_async_in_place<Exec, T, d(), Packed>(exec, p, options.workspace, score, mask);
+          },
+          [&]<bool Packed, class Sizes>(auto, std::bool_constant<Packed>, std::type_identity<Sizes>) {
+            run_backward_async<Exec, T, Sizes, Packed>(exec, p, options.workspace, score, mask);
           });
-        }
-      });
   visit_features(attention_features(p.forward),
                  [&](auto d) { run_backward_tiles<Exec, Compute, d()>(exec, p, options.workspace, score, mask); });
 }

@@ -7,6 +7,7 @@
 
 #include "attention/operands.hpp"
 #include "reference/attention_backward.hpp"
+#include "support/tensor_cores.hpp"
 
 namespace tessera::test {
 
@@ -150,6 +151,15 @@ inline AttentionBackwardOptions hopper_backward(bool causal, bool deterministic 
   o.deterministic = deterministic;
   o.algorithm = AttentionAlgorithm::hopper;
   o.allow_fallback = false;
+  return o;
+}
+
+/// By the pipeline of asynchronous copies and, where there is one, nothing else.
+template <class Exec>
+AttentionBackwardOptions tensor_core_backward(bool causal, bool deterministic = false) {
+  AttentionBackwardOptions o = hopper_backward(causal, deterministic);
+  o.algorithm = AttentionAlgorithm::tensor_core;
+  o.allow_fallback = !has_tensor_cores<Exec>();
   return o;
 }
 

@@ -4,20 +4,11 @@
 // Gradients by the pipeline of asynchronous copies, where there is one. Elsewhere another algorithm stands in, and the
 // bounds are the same.
 #include "attention/backward.hpp"
-#include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
 
 namespace {
-
-AttentionBackwardOptions on_tensor_cores(bool causal, bool deterministic = false) {
-  AttentionBackwardOptions o;
-  o.forward.causal = causal;
-  o.deterministic = deterministic;
-  o.algorithm = AttentionAlgorithm::tensor_core;
-  return o;
-}
 
 /// Few and many keys and queries, tiles that hang over edges, heads that share keys, features that do not fill a tile,
 /// queries that see no key where these come last, tiles of keys that teams share.
@@ -30,8 +21,8 @@ constexpr AttentionShape shapes[] = {{1, 1, 1, 64, 128, 64, 64},    {2, 4, 2, 30
 /// By the kernel for devices of little scratch.
 template <class Exec, class T, int D>
 void check_small(AttentionShape z, bool causal) {
-  BackwardOperands<Exec, T> x(z, left_by(on_tensor_cores(causal).forward, z));
-  AttentionBackwardOptions const options = on_tensor_cores(causal);
+  BackwardOperands<Exec, T> x(z, left_by(tensor_core_backward<Exec>(causal).forward, z));
+  AttentionBackwardOptions const options = tensor_core_backward<Exec>(causal);
   auto const p = detail::backward_problem<Exec>(score::Identity{}, x.dq, x.dk, x.dv, x.x.qv, x.x.kv, x.x.vv, x.x.ov,
                                                 x.x.lse, x.dov, options);
   using Sizes = detail::BackwardAsyncSmall<D>;
@@ -39,7 +30,7 @@ void check_small(AttentionShape z, bool causal) {
   std::int64_t const key_sums = detail::backward_tail<Kernel>(Exec{}, p).sums_of(Kernel::BN * D);
   ViewOf<Exec, char*> const workspace("workspace", detail::BackwardWorkspace(p, sizeof(float), D, key_sums).bytes());
   Kokkos::deep_copy(workspace, '\xff');  // NaN
-  detail::run_backward_async<Exec, T, Sizes>(Exec{}, p, workspace.data(), score::Identity{}, mask::All{});
+  detail::run_backward_async<Exec, T, Sizes, false>(Exec{}, p, workspace.data(), score::Identity{}, mask::All{});
   Exec{}.fence();
   x.check();
 }
@@ -51,8 +42,8 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of attention on tensor cores", Exec, backwa
     for (bool causal : {false, true})
       for (bool deterministic : {false, true}) {
         CAPTURE(deterministic);
-        check_backward<Exec, bf16_t>(z, on_tensor_cores(causal, deterministic), causal);
-        check_backward<Exec, fp16_t, float>(z, on_tensor_cores(causal, deterministic));
+        check_backward<Exec, bf16_t>(z, tensor_core_backward<Exec>(causal, deterministic), causal);
+        check_backward<Exec, fp16_t, float>(z, tensor_core_backward<Exec>(causal, deterministic));
       }
 }
 TEST_CASE_TEMPLATE_APPLY(backward_tensor_core_id, Spaces);
@@ -61,15 +52,15 @@ TEST_CASE_TEMPLATE_DEFINE("gradients on tensor cores keep to windows and lengths
                           backward_tensor_core_ranges_id) {
   for (bool deterministic : {false, true}) {
     CAPTURE(deterministic);
-    AttentionBackwardOptions window = on_tensor_cores(true, deterministic);
+    AttentionBackwardOptions window = tensor_core_backward<Exec>(true, deterministic);
     window.forward.window_left = 100;
     check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 64, 64}, window);
     check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 128, 128}, window);
     for (bool causal : {false, true}) {
       check_backward_lengths<Exec, bf16_t>({4, 2, 1, 160, 230, 64, 64}, {170, 0, 229, 33},
-                                           on_tensor_cores(causal, deterministic));
+                                           tensor_core_backward<Exec>(causal, deterministic));
       check_backward_lengths<Exec, fp16_t>({3, 2, 2, 160, 150, 128, 128}, {1, 150, 129},
-                                           on_tensor_cores(causal, deterministic));
+                                           tensor_core_backward<Exec>(causal, deterministic));
     }
   }
 }
@@ -97,7 +88,7 @@ TEST_CASE_TEMPLATE_DEFINE(
   BackwardOperands<Exec, bf16_t, float> x({2, 2, 1, 300, 400, 128, 128}, everything);
   auto const plan_of = [&](bool deterministic) {
     return attention_backward_plan(Exec{}, x.dq, x.dk, x.dv, x.x.qv, x.x.kv, x.x.vv, x.x.ov, x.x.lse, x.dov,
-                                   on_tensor_cores(false, deterministic));
+                                   tensor_core_backward<Exec>(false, deterministic));
   };
   auto const plan = plan_of(false), repeatable = plan_of(true);
   CHECK((plan.algorithm == AttentionAlgorithm::tensor_core) == has_tensor_cores<Exec>());
@@ -107,6 +98,6 @@ TEST_CASE_TEMPLATE_DEFINE(
     CHECK(repeatable.workspace_bytes == 2 * rows);
     CHECK(plan.workspace_bytes >= (2 + 128) * rows);  // and of tiles of keys that teams share
   }
-  x.check_repeats(on_tensor_cores(false, true));
+  x.check_repeats(tensor_core_backward<Exec>(false, true));
 }
 TEST_CASE_TEMPLATE_APPLY(backward_tensor_core_plan_id, Spaces);

@@ -9,8 +9,8 @@
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/async_products.hpp>
 #include <tessera/cuda/async_team.hpp>
+#include <tessera/cuda/lane_flags.hpp>
 #include <tessera/cuda/rounding.hpp>
-#include <tessera/flags.hpp>
 
 // Ampere's atoms for kernels with several products of one accumulator: warps form a grid of warp_rows x warp_cols, each
 // with a rectangle of every accumulator in registers, so that what is read of both factors serves several products.
@@ -141,9 +141,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
   };
   /// Flags of a thread's elements of an (M, N) accumulator, a bit each.
   template <int M, int N, class F>
-  struct Flags {
-    std::uint32_t bits[(Accumulator<M, N>::rows * Accumulator<M, N>::cols * 4 + 31) / 32];
-  };
+  struct Flags : LaneFlags<Accumulator<M, N>::rows, Accumulator<M, N>::cols> {};
   /// Sums of a product over rows that warps share: as many rows a warp as there are of other accumulators.
   template <int M, int N>
   struct SharedSums : Blocks<M, N, M / 32, warps / (M / 32)> {
@@ -198,15 +196,32 @@ struct GridAtoms : TeamAtoms<Sizes> {
     Origins of_scores, of_sums, of_shared;
     int rounded = 0;  // accumulators that have a tile
 
-    __device__ __forceinline__ Math(int own, void* memory)
-        : TeamMath{own, memory},
-          of_scores(origins<Accumulator<Sizes::BN, Sizes::BM>, false, wide, false, wide>(own)),
-          of_sums(origins<Accumulator<Sizes::BN, Sizes::D>, false, narrow, true, wide>(own)),
-          of_shared(origins<SharedSums<Sizes::BM, Sizes::D>, true, narrow, true, wide>(own)) {}
+    __device__ __forceinline__ Math(int number, void* memory)
+        : TeamMath{number, memory},
+          of_scores(origins<Accumulator<Sizes::BN, Sizes::BM>, false, wide, false, wide>(number)),
+          of_sums(origins<Accumulator<Sizes::BN, Sizes::D>, false, narrow, true, wide>(number)),
+          of_shared(origins<SharedSums<Sizes::BM, Sizes::D>, true, narrow, true, wide>(number)) {}
 
+    static constexpr bool few_registers = requires { requires Sizes::few_registers; };
+    static constexpr bool fewest_registers = requires { requires Sizes::fewest_registers; };
+    static constexpr int sums_ahead = fewest_registers ? 1 : 2;  // fragments of right factors along their columns
+    /// This thread; asked for anew where what depends on it is not to be kept.
+    __device__ __forceinline__ int own() const {
+      if constexpr (!few_registers) return thread;
+      int const t = ptx::thread();
+      if constexpr (fewest_registers) __builtin_assume(t >= 0 && t < team_threads);  // else dividing it takes some
+      return t;
+    }
     /// Asked for anew: what depends on it is not kept over the products, which need all registers.
     __device__ __forceinline__ static int lane() { return ptx::lane(); }
     __device__ __forceinline__ static void meet() { ptx::named_sync(0, team_threads); }
+    /// For all threads.
+    __device__ __forceinline__ static bool holds_for_team(bool own) { return ptx::named_all(0, team_threads, own); }
+    /// The same place, of which the compiler does not know it: what depends on it is not computed ahead and kept.
+    template <class T>
+    __device__ __forceinline__ static T* anew(T* place) {
+      return ptx::anew(place);
+    }
 
     template <int M, int N, int K>
     __device__ __forceinline__ void multiply(Left<M, K> const& a, Tile<N, K> const& b, Accumulator<M, N>& acc,
@@ -228,7 +243,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void wait_all_but(Accumulator<M, N>& acc) const {
       if (!acc.pending) return;
       acc.pending = false;
-      multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true, Sizes::BM / 16, 2>(
+      multiply_fragments<Element, Tile<M, Sizes::BM>, false, Tile<Sizes::BM, N>, true, Sizes::BM / 16, sums_ahead>(
           acc.left + of_sums.left, acc.right + of_sums.right, acc);
     }
     template <int Pending, class Acc>
@@ -247,8 +262,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void multiply(Shared<K, M> const& a, LeftEither<K, N> const& b,
                                              SharedSums<M, N>& acc) const {
       each(acc, [](Compute& x, int, int, int) { x = 0; });
-      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, 2>(at(*a.tile, of_shared.left),
-                                                                                 at(b, of_shared.right), acc);
+      multiply_fragments<Element, Tile<K, M>, true, Tile<K, N>, true, K / 16, sums_ahead>(at(*a.tile, of_shared.left),
+                                                                                          at(b, of_shared.right), acc);
     }
     /// Numbers in memory, in SumOrder, grow by acc's, in no particular order.
     template <int M, int N, int Rows, int Cols>
@@ -290,6 +305,32 @@ struct GridAtoms : TeamAtoms<Sizes> {
                                                     ColumnValues<N> const& cols, F const& f) const {
       with_columns(acc, cols, [&](Compute& x, Compute column, int i, int j, int e) { f(x, other.r[i][j][e], column); });
     }
+    /// f(element of one, element of the other, its column's value, flag)
+    template <int M, int N, class Flags, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    Compute const (&cols)[N], Flags const& flags, F const& f) const {
+      auto const set = lane_flags(flags);
+      with_columns(acc, columns(cols), [&](Compute& x, Compute column, int i, int j, int e) {
+        f(x, other.r[i][j][e], column, set(i, j, e));
+      });
+    }
+    template <int M, int N, class F>
+    __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {
+      using Acc = Accumulator<M, N>;
+      static_assert(Acc::m % 32 == 0 && F::words_for_rows);
+      int const t = own();
+      flags.find(f, Acc::row(t) + t % 32 / 4, Acc::col(t) + t % 4 * 2);
+    }
+    /// acc = acc scale + at + row per_row + col per_col: a number of a thread's own and multiples of constants.
+    template <int M, int N>
+    __device__ __forceinline__ void add_plane(Accumulator<M, N>& acc, Compute scale, Compute at, Compute per_row,
+                                              Compute per_col) const {
+      int const t = own();
+      Compute const first = at + per_row * Compute(acc.row(t) + t % 32 / 4) + per_col * Compute(acc.col(t) + t % 4 * 2);
+      each(acc, [&](Compute& x, int i, int j, int e) {
+        x = x * scale + (first + per_row * Compute(i * 16 + e / 2 * 8) + per_col * Compute(j * 8 + e % 2));
+      });
+    }
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
       each(acc, [](Compute& x, int, int, int) { x = 0; });
@@ -297,7 +338,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     /// f(element, row, column)
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each(Accumulator<M, N>& acc, F const& f) const {
-      int const t = thread, row0 = acc.row(t) + t % 32 / 4, col0 = acc.col(t) + t % 4 * 2;
+      int const t = own(), row0 = acc.row(t) + t % 32 / 4, col0 = acc.col(t) + t % 4 * 2;
       each(acc, [&](Compute& x, int i, int j, int e) { f(x, row0 + i * 16 + e / 2 * 8, col0 + j * 8 + e % 2); });
     }
     __device__ __forceinline__ static float exp2(float x) { return ptx::exp2_approximate(x); }
@@ -306,9 +347,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     template <int M, int K>
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, Rounded<M, K> const& to) const {
       using To = Tile<M, K>;
-      int const t = thread;
-      std::uint32_t const at =
-          ptx::shared_address(to.tile.v) + t % 4 * 4 + To::place(from.row(t) + t % 32 / 4, from.col(t) / 8);
+      std::uint32_t const at = pairs_of(from, to);
 #pragma unroll
       for (int i = 0; i < from.rows; ++i)
 #pragma unroll
@@ -322,6 +361,46 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, NoFlags, Rounded<M, K> const& to) const {
       round(from, to);
     }
+    /// Those whose flag is not set as 0.
+    template <int M, int K, class F>
+    __device__ __forceinline__ void round(Accumulator<M, K> const& from, Flags<M, K, F> const& flags,
+                                          Rounded<M, K> const& to) const {
+      using To = Tile<M, K>;
+      std::uint32_t const at = pairs_of(from, to);
+#pragma unroll
+      for (int i = 0; i < from.rows; ++i)
+#pragma unroll
+        for (int j = 0; j < from.cols; ++j)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            auto const kept = [&](int e) { return flags(i, j, e) ? from.r[i][j][e] : Compute(0); };
+            ptx::store_shared((at ^ (j * 16)) + (i * 16 + h * 8) * To::pitch,
+                              packed_pair<Element>(kept(h * 2), kept(h * 2 + 1)));
+          }
+    }
+    /// to = what f(element, its column's value, row, column, flag) returns, which may change the element.
+    template <int M, int K, class Flags, class F>
+    __device__ __forceinline__ void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Flags const& flags,
+                                               Rounded<M, K> const& to, F const& f) const {
+      using To = Tile<M, K>;
+      auto const set = lane_flags(flags);
+      int const t = own(), row0 = from.row(t) + t % 32 / 4, col0 = from.col(t) + t % 4 * 2;
+      std::uint32_t const at = pairs_of(from, to);
+#pragma unroll
+      for (int j = 0; j < from.cols; ++j) {
+        float2 const values = *reinterpret_cast<float2 const*>(cols + col0 + j * 8);
+#pragma unroll
+        for (int i = 0; i < from.rows; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            auto& pair = from.r[i][j];
+            int const row = row0 + i * 16 + h * 8, col = col0 + j * 8, e = h * 2;
+            Compute const x = f(pair[e], values.x, row, col, set(i, j, e)),
+                          y = f(pair[e + 1], values.y, row, col + 1, set(i, j, e + 1));
+            ptx::store_shared((at ^ (j * 16)) + (i * 16 + h * 8) * To::pitch, packed_pair<Element>(x, y));
+          }
+      }
+    }
 
     /// Any type, address and strides, through the ring.
     template <int M, int N>
@@ -329,12 +408,13 @@ struct GridAtoms : TeamAtoms<Sizes> {
                                           std::int64_t row0, std::int64_t col0) const {
       using Acc = Accumulator<M, N>;
       using Layout = typename Acc::Lines;
-      Compute* const memory = static_cast<Compute*>(ring) + thread / 32 * 16 * Acc::pitch;
+      int const t = fewest_registers ? own() : thread;
+      Compute* const memory = static_cast<Compute*>(ring) + t / 32 * 16 * Acc::pitch;
       meet();  // all warps have read the last stage
 #pragma unroll
       for (int i = 0; i < Acc::rows; ++i) {
         WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(
-            memory, target.m, plane, row0 + acc.row(thread) + i * 16, col0 + acc.col(thread), target.m.rows);
+            memory, target.m, plane, row0 + acc.row(t) + i * 16, col0 + acc.col(t), target.m.rows);
         lines.template store<1>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto) {
 #pragma unroll
           for (int j = 0; j < Acc::cols; ++j)
@@ -348,6 +428,12 @@ struct GridAtoms : TeamAtoms<Sizes> {
     }
 
    private:
+    /// Where this thread's first pair of what is rounded lies.
+    template <int M, int K>
+    __device__ __forceinline__ std::uint32_t pairs_of(Accumulator<M, K> const& from, Rounded<M, K> const& to) const {
+      int const t = own();
+      return ptx::shared_address(to.tile.v) + t % 4 * 4 + Tile<M, K>::place(from.row(t) + t % 32 / 4, from.col(t) / 8);
+    }
     template <class T>
     __device__ __forceinline__ static std::uint32_t at(T const& tile, std::uint32_t offset) {
       return ptx::shared_address(tile.v) + offset;
@@ -365,7 +451,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     template <int M, int N, class F>
     __device__ __forceinline__ void with_columns(Accumulator<M, N>& acc, ColumnValues<N> const& cols,
                                                  F const& f) const {
-      Compute const* const first = cols.from + acc.col(thread);
+      Compute const* const first = cols.from + acc.col(own());
       float2 v[Accumulator<M, N>::cols];
 #pragma unroll
       for (int j = 0; j < acc.cols; ++j) v[j] = *reinterpret_cast<float2 const*>(first + j * 8);

@@ -232,6 +232,11 @@ struct MeetingMath<Atoms, Rings> : Atoms::Math {
     rings.meets();
     Atoms::Math::share(from, to);
   }
+  /// Where a step is left out behind its scores there is no such meeting.
+  __device__ __forceinline__ bool holds_for_team(bool own) const {
+    rings.meets();
+    return Atoms::Math::holds_for_team(own);
+  }
 };
 
 template <class Kernel, class Atoms, class Inputs, Way = Way::edges>

@@ -9,9 +9,9 @@
 #include <tessera/atoms.hpp>
 #include <tessera/cuda/async_products.hpp>
 #include <tessera/cuda/async_team.hpp>
+#include <tessera/cuda/lane_flags.hpp>
 #include <tessera/cuda/largest.hpp>
 #include <tessera/cuda/rounding.hpp>
-#include <tessera/flags.hpp>
 
 // Ampere's atoms for kernels that work on rows between two products: every warp has whole rows of the accumulators, in
 // registers, and what it rounds of one is its left factor of the next without a way through memory.
@@ -69,9 +69,7 @@ struct RowAtoms : TeamAtoms<Sizes> {
   };
   /// Flags of a thread's elements of an (M, N) accumulator, a bit each.
   template <int M, int N, class F>
-  struct Flags {
-    std::uint32_t bits[(Accumulator<M, N>::rows * Accumulator<M, N>::cols * 4 + 31) / 32];
-  };
+  struct Flags : LaneFlags<Accumulator<M, N>::rows, Accumulator<M, N>::cols> {};
   template <int M>
   struct RowValues {
     static constexpr int rows = M / (8 * warps);
@@ -171,6 +169,32 @@ struct RowAtoms : TeamAtoms<Sizes> {
                                                     RowValues<M> const& rows, F const& f) const {
       each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], rows.v[i * 2 + e / 2]); });
     }
+    /// f(element of one, element of the other, its column's value, flag). Beside f there are no registers for all
+    /// columns' values.
+    template <int M, int N, class Flags, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    Compute const (&cols)[N], Flags const& flags, F const& f) const {
+      auto const set = lane_flags(flags);
+#pragma unroll
+      for (int j = 0; j < Accumulator<M, N>::cols; ++j) {
+        float2 const values = *reinterpret_cast<float2 const*>(cols + lane() % 4 * 2 + j * 8);
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, N>::rows; ++i)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) f(acc.r[i][j][e], other.r[i][j][e], e % 2 ? values.y : values.x, set(i, j, e));
+      }
+    }
+    /// f(element of one, element of the other, its row's value, flag)
+    template <int M, int N, class Flags, class F>
+    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
+                                                    RowValues<M> const& rows, Flags const& flags, F const& f) const {
+      auto const set = lane_flags(flags);
+      each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], rows.v[i * 2 + e / 2], set(i, j, e)); });
+    }
+    template <int M, int N, class F>
+    __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {
+      flags.find(f, row<M>() + lane() / 4, lane() % 4 * 2);
+    }
 
     template <int M, int N>
     __device__ __forceinline__ void clear(Accumulator<M, N>& acc) const {
@@ -185,6 +209,15 @@ struct RowAtoms : TeamAtoms<Sizes> {
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each_with(Accumulator<M, N>& acc, RowValues<M> const& rows, F const& f) const {
       each(acc, [&](Compute& x, int i, int, int e) { f(x, rows.v[i * 2 + e / 2]); });
+    }
+    /// f(element, its row's value, row, column)
+    template <int M, int N, class F>
+    __device__ __forceinline__ void for_each_placed(Accumulator<M, N>& acc, RowValues<M> const& rows,
+                                                    F const& f) const {
+      int const row0 = row<M>() + lane() / 4, col0 = lane() % 4 * 2;
+      each(acc, [&](Compute& x, int i, int j, int e) {
+        f(x, rows.v[i * 2 + e / 2], row0 + i * 16 + e / 2 * 8, col0 + j * 8 + e % 2);
+      });
     }
     template <class F, int M, class... Rows>
     __device__ __forceinline__ void for_rows(F const& f, RowValues<M>& first, Rows&... rest) const {
@@ -230,6 +263,8 @@ struct RowAtoms : TeamAtoms<Sizes> {
     }
     /// For all threads that share rows with this one.
     __device__ __forceinline__ bool holds_for_all(bool own) const { return __all_sync(~0u, own); }
+    /// For all threads.
+    __device__ __forceinline__ static bool holds_for_team(bool own) { return ptx::named_all(0, team_threads, own); }
     template <int M, int N>
     __device__ __forceinline__ void row_add_partial(Accumulator<M, N> const& acc, RowValues<M>& rows) const {
 #pragma unroll
@@ -267,6 +302,43 @@ struct RowAtoms : TeamAtoms<Sizes> {
     template <int M, int K>
     __device__ __forceinline__ void round(Accumulator<M, K> const& from, NoFlags, Rounded<M, K>& to) const {
       round(from, to);
+    }
+    /// Those whose flag is not set as 0.
+    template <int M, int K, class F>
+    __device__ __forceinline__ void round(Accumulator<M, K> const& from, Flags<M, K, F> const& flags,
+                                          Rounded<M, K>& to) const {
+#pragma unroll
+      for (int i = 0; i < Rounded<M, K>::rows; ++i)
+#pragma unroll
+        for (int k = 0; k < K / 16; ++k)
+#pragma unroll
+          for (int q = 0; q < 4; ++q) {
+            int const j = k * 2 + q / 2, e = q % 2 * 2;
+            to.r[i][k][q] = packed_pair<Element>(flags(i, j, e) ? from.r[i][j][e] : Compute(0),
+                                                 flags(i, j, e + 1) ? from.r[i][j][e + 1] : Compute(0));
+          }
+    }
+    /// to = what f(element, its column's value, row, column, flag) returns, which may change the element. Beside f
+    /// there are no registers for all columns' values.
+    template <int M, int K, class Flags, class F>
+    __device__ __forceinline__ void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Flags const& flags,
+                                               Rounded<M, K>& to, F const& f) const {
+      auto const set = lane_flags(flags);
+      int const row0 = row<M>() + lane() / 4, col0 = lane() % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < Accumulator<M, K>::cols; ++j) {
+        float2 const values = *reinterpret_cast<float2 const*>(cols + col0 + j * 8);
+#pragma unroll
+        for (int i = 0; i < Accumulator<M, K>::rows; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            auto& pair = from.r[i][j];
+            int const r = row0 + i * 16 + h * 8, c = col0 + j * 8, e = h * 2;
+            Compute const x = f(pair[e], values.x, r, c, set(i, j, e)),
+                          y = f(pair[e + 1], values.y, r, c + 1, set(i, j, e + 1));
+            to.r[i][j / 2][j % 2 * 2 + h] = packed_pair<Element>(x, y);
+          }
+      }
     }
 
     /// Any type, address and strides, through the ring.

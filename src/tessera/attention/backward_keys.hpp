@@ -32,8 +32,15 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       Functors::template plane_alone<Compute>&& Functors::changes&& AgreesInTeams<Math> && !in_place;
 
   /// The next step's weights are formed beside this one's products, before what arrives for them.
-  static constexpr bool weighs_ahead = requires { requires Atoms::weighs_ahead; };
-  static_assert(!weighs_ahead || (of_keys && of_values && ahead && !by_pairs && !Functors::changes && !tabled));
+  /// Those of pairs one by one are rounded as they are formed.
+  static constexpr bool weighs_ahead = requires { requires Atoms::weighs_ahead; }
+  &&!by_pairs;
+  static_assert(!weighs_ahead || (of_keys && of_values && ahead && !tabled));
+
+  /// Else the compiler keeps what it finds of K's and V's places, and how many steps there are, for which there are no
+  /// registers.
+  static constexpr bool finds_keys_anew = requires { requires Atoms::few_registers; };
+  static constexpr bool counts_anew = requires { requires Atoms::fewest_registers; };
 
   using Tiles::Tiles;
 
@@ -68,8 +75,9 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
         }
         if constexpr (weighs_ahead) exponentiate<0>(math, t, now, work);
         weigh<0>(math, t, now, qs, os, work, [] {});
-        for (++j; j < end; ++j) {
+        for (++j; j < (counts_anew && !asks_for_losses<Math> ? t.steps : end); ++j) {
           Step next = after(now, t);
+          if constexpr (finds_keys_anew) next.keys = math.anew(next.keys);
           if constexpr (!of_keys) {  // weights are formed under products of the step before
             next.from = &qs.acquire();
             math.multiply(next.keys->k, next.from->q, work.s, false);
@@ -240,14 +248,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       auto const& lse = math.columns(lse_of(t, step));
       if constexpr (early) math.template wait_for<of_keys ? 1 : Behind>(work.s);
       Compute factor = exponent_factor;
-      if constexpr (!tabled)
-        factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
-      if constexpr (Functors::changes) {
-        auto const plane = head_weights(step).of_head.plane(step.query, t.key);
-        add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, static_cast<int>(step.plane.inner)),
-                      {plane.at, plane.per_key, plane.per_query});
-        factor = 1;
-      }
+      if constexpr (!tabled) factor = begin_exponents(math, t, step, work);
       if constexpr (requires { math.exponentials_of_columns(work.s, factor, lse); })
         math.exponentials_of_columns(work.s, factor, lse);
       else
@@ -266,11 +267,24 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       give_back(math, os);
     }
   }
+  /// Makes the products in work.s exponents of 2, but for LSE and the factor that is returned.
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION Compute begin_exponents([[maybe_unused]] Math& math, Tile const& t, Step const& step,
+                                                      [[maybe_unused]] Work& work) const {
+    if constexpr (Functors::changes) {
+      auto const plane = head_weights(step).of_head.plane(step.query, t.key);
+      add_exponents(math, work.s, shape.template score_scale<scaled>(t.batch, static_cast<int>(step.plane.inner)),
+                    {plane.at, plane.per_key, plane.per_query});
+      return 1;
+    } else {
+      return shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
+    }
+  }
   /// Weights of the products in work.s, behind which `Behind` others have been begun.
   template <int Behind, class Math>
   KOKKOS_FORCEINLINE_FUNCTION void exponentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
     math.template wait_for<Behind>(work.s);
-    Compute const factor = shape.template exponent_scale_of<scaled>(t.batch, static_cast<int>(step.plane.inner));
+    Compute const factor = begin_exponents(math, t, step, work);
     math.for_each_with_column(work.s, math.columns(lse_of(t, step)),
                               [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
     if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s);

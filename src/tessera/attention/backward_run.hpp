@@ -383,18 +383,18 @@ template <class Exec, class T, int D>
 using BackwardQueriesAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardQueriesAsync<D>>;
 
 /// All products in one kernel of the pipeline of asynchronous copies, of up to 128 features.
-template <class Exec, class T, class Sizes, class Score, class Mask>
+template <class Exec, class T, class Sizes, bool Packed, class Score, class Mask>
 void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
   using Atoms = BackwardAsyncAtoms<Exec, T, Sizes>;
-  using Kernel = AttentionKeyGradients<Atoms, Score, Mask>;
+  using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
   run_backward_adding<Exec, Atoms, Kernel>(exec, p, workspace, score, mask, [&](BackwardWorkspace const& w) {
     prepare_backward<Exec, float>(exec, p, w, workspace);
   });
 }
 
 /// The same by two passes, each sum in one place and order.
-template <class Exec, class T, int D, class Score, class Mask>
+template <class Exec, class T, int D, bool Packed, class Score, class Mask>
 void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                  Score const& score, Mask const& mask) {
   constexpr char const* label = "tessera::attention_backward";
@@ -403,8 +403,8 @@ void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem cons
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D>;
   using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, D>;
-  run_tiles<KeyAtoms>(label, exec, AttentionKeyGradients<KeyAtoms, Score, Mask>(p, rows, nullptr, score, mask));
-  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask>(p, rows, score, mask));
+  run_tiles<KeyAtoms>(label, exec, AttentionKeyGradients<KeyAtoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
+  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
 // The library holds gradients without a functor of the caller's own.
@@ -423,20 +423,47 @@ void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem cons
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
-#define TESSERA_BACKWARD_ASYNC_BY(EXTERN, NAME, EXEC, T, SIZES)                                  \
-  EXTERN template void NAME<EXEC, T, SIZES>(EXEC const&, AttentionBackwardProblem const&, void*, \
-                                            score::Identity const&, mask::All const&);
-#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                    \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsync<D>)      \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsyncSmall<D>) \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D)
+#define TESSERA_BACKWARD_ASYNC_BY(EXTERN, NAME, EXEC, T, SIZES, PACKED, SCORE)                                         \
+  EXTERN template void NAME<EXEC, T, SIZES, PACKED>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
+                                                    mask::All const&);
+#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                                            \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsync<D>, false, score::Identity)      \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsyncSmall<D>, false, score::Identity) \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D, false, score::Identity)
 #define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 128)
+#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, SCORE)                  \
+  EXTERN template void run_backward_async<EXEC, T, BackwardAsyncBeside<D, PACKED>, PACKED>( \
+      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&); \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D, PACKED, SCORE)
+#define TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, T)                        \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::Identity) \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, true, score::Identity)
+#define TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, T)                                            \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, false, score::WithDropout<score::Identity>) \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, false, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_ASYNC_DROPOUT_PACKED(EXTERN, EXEC, T)                                    \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::WithDropout<score::Identity>) \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, true, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_ASYNC_BF16(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_BACKWARD_ASYNC_BF16_PACKED(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, bf16_t)
+#define TESSERA_BACKWARD_ASYNC_BF16_DROPOUT(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, bf16_t)
+#define TESSERA_BACKWARD_ASYNC_BF16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_ASYNC_DROPOUT_PACKED(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_ASYNC_FP16(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, fp16_t)
+#define TESSERA_BACKWARD_ASYNC_FP16_PACKED(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, fp16_t)
+#define TESSERA_BACKWARD_ASYNC_FP16_DROPOUT(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, fp16_t)
+#define TESSERA_BACKWARD_ASYNC_FP16_DROPOUT_PACKED(EXTERN, EXEC) \
+  TESSERA_BACKWARD_ASYNC_DROPOUT_PACKED(EXTERN, EXEC, fp16_t)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_BF16, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_BF16_PACKED, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_BF16_DROPOUT, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_BF16_DROPOUT_PACKED, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_FP16, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_FP16_PACKED, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_FP16_DROPOUT, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_BACKWARD_ASYNC_FP16_DROPOUT_PACKED, extern)
 
 #define TESSERA_BACKWARD_ROWS_OF(EXTERN, EXEC, COMPUTE)                                                   \
   EXTERN template void prepare_backward_rows<EXEC, COMPUTE>(EXEC const&, AttentionBackwardProblem const&, \

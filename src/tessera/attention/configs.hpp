@@ -247,6 +247,15 @@ struct BackwardAsyncSmall : BackwardAsyncAdds {
   static constexpr int BM = Features > 64 ? 32 : 64, BN = 64, D = Features;
   static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = Features > 64 ? 1 : 2;
 };
+/// The same with packed sequences, dropout or functors of the caller's own, which are to be kept and found besides: of
+/// d 64 in fewer registers, and in the scratch of any device. Of d 128 what is asked for anew rather than kept is what
+/// spills least (docs/measurements/attention-backward.md).
+template <int Features, bool Packed>
+struct BackwardAsyncBeside : BackwardAsyncAdds {
+  static constexpr int BM = 64, BN = 128, D = Features;
+  static constexpr int warp_rows = 4, warp_cols = 2, teams_at_once = 1;
+  static constexpr bool few_registers = true, fewest_registers = !Packed;
+};
 /// The passes on the pipeline of asynchronous copies: a warp has 16 keys or queries, with all their sums.
 template <int Features>
 struct BackwardKeysAsync {
