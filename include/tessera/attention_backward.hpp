@@ -83,8 +83,8 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
 /// what scratch the device has: f(type_identity of them).
 template <class Exec, int D, bool Packed, class Score, class Mask, class F>
 void visit_async_backward([[maybe_unused]] Exec const& exec, F const& f) {
-  if constexpr (Packed || !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>) {
-    f(std::type_identity<BackwardAsyncBeside<D, Packed>>{});
+  if constexpr (beside_plain<Packed, Score, Mask>) {
+    f(std::type_identity<BackwardAsyncBeside<D, Packed, drops_weights<Score>>>{});
   } else {
     using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<D>>;  // as for fp16
     if (scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= AsyncPipeline<Exec>::scratch_limit(exec))
@@ -121,7 +121,10 @@ void visit_async_key_gradients(Exec const& exec, AttentionBackwardProblem const&
   };
   visit_async_gradients<Exec, Score, Mask>(
       exec, p, deterministic,
-      [&](auto d, auto packed) { of(std::type_identity<BackwardKeysAsyncAtoms<Exec, bf16_t, d()>>{}, packed); },
+      [&](auto d, auto packed) {
+        using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d(), beside_plain<packed(), Score, Mask>>;
+        of(std::type_identity<Atoms>{}, packed);
+      },
       [&]<class Sizes>(auto, auto packed, std::type_identity<Sizes>) {
         of(std::type_identity<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>{}, packed);
       });

@@ -377,8 +377,13 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
 
 template <class Exec, class T, class Sizes>
 using BackwardAsyncAtoms = AsyncGridAtoms<Exec, T, Sizes>;
-template <class Exec, class T, int D>
-using BackwardKeysAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardKeysAsync<D>>;
+/// Whether kernels on that pipeline have more to find and to keep than plain scores of sequences of one length.
+template <bool Packed, class Score, class Mask>
+inline constexpr bool beside_plain =
+    Packed || !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
+template <class Exec, class T, int D, bool Beside>
+using BackwardKeysAsyncAtoms =
+    AsyncRowAtoms<Exec, T, std::conditional_t<Beside, BackwardKeysAsyncBeside<D>, BackwardKeysAsync<D>>>;
 template <class Exec, class T, int D>
 using BackwardQueriesAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardQueriesAsync<D>>;
 
@@ -401,7 +406,7 @@ void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem cons
   BackwardWorkspace const w(p, sizeof(float), 0);
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
-  using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D>;
+  using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D, beside_plain<Packed, Score, Mask>>;
   using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, D>;
   run_tiles<KeyAtoms>(label, exec, AttentionKeyGradients<KeyAtoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
   run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
@@ -433,9 +438,9 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 #define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 128)
-#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, SCORE)                  \
-  EXTERN template void run_backward_async<EXEC, T, BackwardAsyncBeside<D, PACKED>, PACKED>( \
-      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&); \
+#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, SCORE)                                        \
+  EXTERN template void run_backward_async<EXEC, T, BackwardAsyncBeside<D, PACKED, drops_weights<SCORE>>, PACKED>( \
+      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&);                       \
   TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D, PACKED, SCORE)
 #define TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, T)                        \
   TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::Identity) \
