@@ -84,7 +84,7 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
 template <class Exec, int D, bool Packed, class Score, class Mask, class F>
 void visit_async_backward([[maybe_unused]] Exec const& exec, F const& f) {
   if constexpr (beside_plain<Packed, Score, Mask>) {
-    f(std::type_identity<BackwardAsyncBeside<D, Packed, drops_weights<Score>>>{});
+    f(std::type_identity<BackwardAsyncBeside<D, Packed>>{});
   } else {
     using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<D>>;  // as for fp16
     if (scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= AsyncPipeline<Exec>::scratch_limit(exec))
@@ -94,6 +94,11 @@ void visit_async_backward([[maybe_unused]] Exec const& exec, F const& f) {
   }
 }
 
+/// Whether the pipelines can add dQ up in memory for D features; else a pass over the queries forms it.
+/// Where dropout and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
+template <class Score, int D, bool Packed>
+inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
+
 /// The kernels of the pipeline of asynchronous copies for a problem of up to 128 features: in(D, whether sequences are
 /// packed) forms each sum in one place, adding(D, packed, type_identity of sizes) adds dQ up in memory.
 template <class Exec, class Score, class Mask, class InPlace, class Adding>
@@ -101,9 +106,10 @@ void visit_async_gradients(Exec const& exec, AttentionBackwardProblem const& p, 
                            InPlace const& in_place, Adding const& adding) {
   visit_features(attention_features(p.forward), [&](auto d) {
     auto const visit = [&]<bool Packed>(std::bool_constant<Packed> packed) {
-      if (!deterministic)
-        return visit_async_backward<Exec, d(), Packed, Score, Mask>(exec,
-                                                                    [&](auto sizes) { adding(d, packed, sizes); });
+      if constexpr (can_add_queries<Score, d(), Packed>)
+        if (!deterministic)
+          return visit_async_backward<Exec, d(), Packed, Score, Mask>(exec,
+                                                                      [&](auto sizes) { adding(d, packed, sizes); });
       in_place(d, packed);
     };
     if constexpr (d() <= 128) {
@@ -122,7 +128,7 @@ void visit_async_key_gradients(Exec const& exec, AttentionBackwardProblem const&
   visit_async_gradients<Exec, Score, Mask>(
       exec, p, deterministic,
       [&](auto d, auto packed) {
-        using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d(), beside_plain<packed(), Score, Mask>>;
+        using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d(), packed(), Score, Mask>;
         of(std::type_identity<Atoms>{}, packed);
       },
       [&]<class Sizes>(auto, auto packed, std::type_identity<Sizes>) {
@@ -370,11 +376,6 @@ AttentionBackwardProblem backward_problem(Score const& score, DQ const& dq_view,
   return with_sequences_by_ends(p);
 }
 
-/// Whether the pipeline of bulk copies can add dQ up in memory for D features; else a pass over the queries forms it.
-/// Where dropout and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
-template <class Score, int D, bool Packed>
-inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
-
 /// The workspace behind operands that are widened.
 inline void* backward_room(AttentionBackwardProblem const& p, AttentionPlan const& plan,
                            AttentionBackwardOptions const& options) {
@@ -441,7 +442,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                     : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
                                       p.d_bias.data != nullptr &&
                                           (async || (bulk && !stores_bias_gradient<Score>(p, options.deterministic))));
-  bool const adds = bulk ? adds_queries<Score>(p, options.deterministic) : async && !options.deterministic;
+  bool const adds = (bulk || async) && adds_queries<Score>(p, options.deterministic);
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   if constexpr (backward_adds_in_place<Exec, Compute>)

@@ -381,9 +381,11 @@ using BackwardAsyncAtoms = AsyncGridAtoms<Exec, T, Sizes>;
 template <bool Packed, class Score, class Mask>
 inline constexpr bool beside_plain =
     Packed || !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
-template <class Exec, class T, int D, bool Beside>
+template <class Exec, class T, int D, bool Packed, class Score, class Mask>
 using BackwardKeysAsyncAtoms =
-    AsyncRowAtoms<Exec, T, std::conditional_t<Beside, BackwardKeysAsyncBeside<D>, BackwardKeysAsync<D>>>;
+    AsyncRowAtoms<Exec, T,
+                  std::conditional_t<beside_plain<Packed, Score, Mask> && !own_functor<Score, Mask>,
+                                     BackwardKeysAsyncBeside<D>, BackwardKeysAsync<D>>>;
 template <class Exec, class T, int D>
 using BackwardQueriesAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardQueriesAsync<D>>;
 
@@ -406,7 +408,7 @@ void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem cons
   BackwardWorkspace const w(p, sizeof(float), 0);
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
-  using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D, beside_plain<Packed, Score, Mask>>;
+  using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D, Packed, Score, Mask>;
   using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, D>;
   run_tiles<KeyAtoms>(label, exec, AttentionKeyGradients<KeyAtoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
   run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
@@ -438,9 +440,9 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 #define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \
   TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 128)
-#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, SCORE)                                        \
-  EXTERN template void run_backward_async<EXEC, T, BackwardAsyncBeside<D, PACKED, drops_weights<SCORE>>, PACKED>( \
-      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&);                       \
+#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, SCORE)                  \
+  EXTERN template void run_backward_async<EXEC, T, BackwardAsyncBeside<D, PACKED>, PACKED>( \
+      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&); \
   TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D, PACKED, SCORE)
 #define TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, T)                        \
   TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::Identity) \
@@ -450,7 +452,8 @@ TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
   TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, false, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_ASYNC_DROPOUT_PACKED(EXTERN, EXEC, T)                                    \
   TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::WithDropout<score::Identity>) \
-  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, true, score::WithDropout<score::Identity>)
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, 128, true,              \
+                            score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_ASYNC_BF16(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_ASYNC_BF16_PACKED(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_ASYNC_BF16_DROPOUT(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, bf16_t)

@@ -249,11 +249,10 @@ struct BackwardAsyncSmall : BackwardAsyncAdds {
 };
 /// The same with packed sequences, dropout or functors of the caller's own, which are to be kept and found besides: of
 /// d 64 in fewer registers, and in the scratch of any device. Of d 128 what is asked for anew rather than kept is what
-/// spills least (docs/measurements/attention-backward.md); with both packed sequences and dropout a step has half as
-/// many queries.
-template <int Features, bool Packed, bool Drops>
+/// spills least (docs/measurements/attention-backward.md).
+template <int Features, bool Packed>
 struct BackwardAsyncBeside : BackwardAsyncAdds {
-  static constexpr int BM = Features > 64 && Packed &&Drops ? 32 : 64, BN = 128, D = Features;
+  static constexpr int BM = 64, BN = 128, D = Features;
   static constexpr int warp_rows = 4, warp_cols = 2, teams_at_once = 1;
   static constexpr bool few_registers = true, fewest_registers = !Packed;
 };
@@ -265,7 +264,7 @@ struct BackwardKeysAsync {
   static constexpr bool steps_together = true;
   static constexpr bool adds = false, keys_alone = false, values_alone = false, rows_in_memory = false;
 };
-/// With packed sequences, dropout or functors, for which d 128 has no registers beside scores of 64 queries.
+/// With packed sequences or dropout, for which d 128 has no registers beside scores of 64 queries.
 template <int Features>
 struct BackwardKeysAsyncBeside : BackwardKeysAsync<Features> {
   static constexpr int BM = Features > 64 ? 32 : 64;
