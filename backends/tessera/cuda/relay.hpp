@@ -14,9 +14,10 @@
 namespace tessera::detail {
 
 /// Parts of a team meet at barriers that count its warps, those of other teams at barriers that count the bytes that
-/// have come. By mail every word carries the number of its row, written and read with it at once, so that nothing else
-/// says when it has come. Mail is sent and asked for by bulk copies: a load or a store would wait behind all that the
-/// team's other threads have asked for and are storing. Kernels for machines without clusters are never launched.
+/// have come. By mail every half of a part carries the number of its row, written and read with it at once, so that
+/// nothing else says when it has come. Mail is sent and asked for by bulk copies: a load or a store would wait behind
+/// all that the team's other threads have asked for and are storing. Kernels for machines without clusters are never
+/// launched.
 template <int Warps>
 class Relay<Kokkos::Cuda, Warps> {
  public:

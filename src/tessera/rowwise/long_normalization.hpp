@@ -277,7 +277,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                 rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
           };
           constexpr int operands_read = decltype(read)::value;
-          if constexpr (operands_read == 1)  // with a residual others are faster
+          if constexpr (operands_read == 1)  // by mail a residual is RelayedNorm's, or slower
             return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, problem.lent, make);
           else
             return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, make);
