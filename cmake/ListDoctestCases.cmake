@@ -75,9 +75,9 @@ if(family MATCHES "^(rowwise|quantize|reduce|cast|transform)$")
   endforeach()
 endif()
 # Products and attention of bf16 and int8 go other ways where there is AMX: all cases of one space of a CPU that are not
-# listed above and may have such factors.
+# listed above, may have such factors and ask for what a CPU has.
 if(family MATCHES "^(attention|gemm)$")
-  set(others "*Cuda*,narrow factors:*,fp32 and fp64*")
+  set(others "*Cuda*,narrow factors:*,fp32 and fp64*,*on tensor cores*")
   if(output MATCHES "OpenMP")
     string(APPEND others ",*Serial*")
   endif()

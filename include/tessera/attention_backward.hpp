@@ -79,61 +79,53 @@ char const* bulk_backward_obstacle([[maybe_unused]] Exec const& exec,
   }
 }
 
-/// The sizes of the kernel of all products on the pipeline of asynchronous copies, for what it is to do besides and for
-/// what scratch the device has: f(type_identity of them).
-template <class Exec, int D, bool Packed, class Score, class Mask, class F>
-void visit_async_backward([[maybe_unused]] Exec const& exec, F const& f) {
-  if constexpr (beside_plain<Packed, Score, Mask>) {
-    f(std::type_identity<BackwardAsyncBeside<D, Packed>>{});
-  } else {
-    using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<D>>;  // as for fp16
-    if (scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() <= AsyncPipeline<Exec>::scratch_limit(exec))
-      f(std::type_identity<BackwardAsync<D>>{});
-    else
-      f(std::type_identity<BackwardAsyncSmall<D>>{});
-  }
-}
-
-/// Whether the pipelines can add dQ up in memory for D features; else a pass over the queries forms it.
+/// Whether the Hopper pipeline can add dQ up in memory for D features; else a pass over the queries forms it.
 /// Where dropout and packed sequences are to be kept in registers too, there are too few beside those of 128 features.
 template <class Score, int D, bool Packed>
 inline constexpr bool can_add_queries = D <= (Packed && drops_weights<Score> ? 64 : 128);
 
-/// The kernels of the pipeline of asynchronous copies for a problem of up to 128 features: in(D, whether sequences are
-/// packed) forms each sum in one place, adding(D, packed, type_identity of sizes) adds dQ up in memory.
+/// The kernels of the pipeline of asynchronous copies for a problem, by their sizes for the features, for what there is
+/// to be done besides and for what scratch the device has: in(type_identity of sizes, whether sequences are packed)
+/// forms each sum in one place, adding(sizes, packed) adds dQ up in memory. For little scratch no pass over the queries
+/// of more than 64 features.
 template <class Exec, class Score, class Mask, class InPlace, class Adding>
 void visit_async_gradients(Exec const& exec, AttentionBackwardProblem const& p, bool deterministic,
                            InPlace const& in_place, Adding const& adding) {
   visit_features(attention_features(p.forward), [&](auto d) {
     auto const visit = [&]<bool Packed>(std::bool_constant<Packed> packed) {
-      if constexpr (can_add_queries<Score, d(), Packed>)
-        if (!deterministic)
-          return visit_async_backward<Exec, d(), Packed, Score, Mask>(exec,
-                                                                      [&](auto sizes) { adding(d, packed, sizes); });
-      in_place(d, packed);
+      if constexpr (beside_plain<Packed, Score, Mask>) {
+        if (deterministic) return in_place(std::type_identity<BackwardAsyncBeside<d(), true, false>>{}, packed);
+        adding(std::type_identity<BackwardAsyncBeside<d(), Packed, drops_weights<Score>>>{}, packed);
+      } else {
+        using Atoms = BackwardAsyncAtoms<Exec, bf16_t, BackwardAsync<d()>>;  // as for fp16
+        bool const small =
+            scratch_of<Atoms, Exec, AttentionKeyGradients<Atoms>>() > AsyncPipeline<Exec>::scratch_limit(exec);
+        if constexpr (d() == 64)
+          if (deterministic && small) return in_place(std::type_identity<BackwardAsyncSmall<d()>>{}, packed);
+        if (deterministic) return in_place(std::type_identity<BackwardAsync<d()>>{}, packed);
+        if constexpr (d() <= 128)
+          if (small) return adding(std::type_identity<BackwardAsyncSmall<d()>>{}, packed);
+        adding(std::type_identity<BackwardAsync<d()>>{}, packed);
+      }
     };
-    if constexpr (d() <= 128) {
-      if constexpr (!own_functor<Score, Mask>)
-        if (p.packed()) return visit(std::true_type{});
-      visit(std::false_type{});
-    }
+    if constexpr (!own_functor<Score, Mask>)
+      if (p.packed()) return visit(std::true_type{});
+    visit(std::false_type{});
   });
 }
 /// f(type_identity of the kernel of all products, or of the pass over the keys, and of its atoms) of bf16, as for fp16.
 template <class Exec, class Score, class Mask, class F>
 void visit_async_key_gradients(Exec const& exec, AttentionBackwardProblem const& p, bool deterministic, F const& f) {
-  auto const of = [&]<class Atoms, bool Packed>(std::type_identity<Atoms> atoms, std::bool_constant<Packed>) {
-    f(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, Packed>>{}, atoms);
+  auto const of = [&]<class Sizes, bool Packed>(std::type_identity<Sizes>, std::bool_constant<Packed>) {
+    using Atoms = BackwardAsyncAtoms<Exec, bf16_t, Sizes>;
+    f(std::type_identity<AttentionKeyGradients<Atoms, Score, Mask, Packed>>{}, std::type_identity<Atoms>{});
   };
   visit_async_gradients<Exec, Score, Mask>(
       exec, p, deterministic,
-      [&](auto d, auto packed) {
-        using Atoms = BackwardKeysAsyncAtoms<Exec, bf16_t, d(), packed(), Score, Mask>;
-        of(std::type_identity<Atoms>{}, packed);
+      [&]<class Sizes>(std::type_identity<Sizes>, auto packed) {
+        of(std::type_identity<BackwardKeysAsync<Sizes>>{}, packed);
       },
-      [&]<class Sizes>(auto, auto packed, std::type_identity<Sizes>) {
-        of(std::type_identity<BackwardAsyncAtoms<Exec, bf16_t, Sizes>>{}, packed);
-      });
+      of);
 }
 
 /// Why the pipeline of asynchronous copies cannot form these gradients; nullptr when it can.
@@ -160,7 +152,7 @@ char const* async_backward_obstacle([[maybe_unused]] Exec const& exec,
         return "tensor_core wants contiguous features of Q, K, V and dO, and pointers and strides in multiples of 16 "
                "bytes";
     }
-    char const* obstacle = "tensor_core forms gradients of up to 128 features";
+    char const* obstacle = nullptr;
     visit_async_key_gradients<Exec, Score, Mask>(
         exec, p, deterministic, [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
           // The pass over the keys takes more scratch than that over the queries.
@@ -383,6 +375,7 @@ inline void* backward_room(AttentionBackwardProblem const& p, AttentionPlan cons
   return static_cast<char*>(options.workspace) + (widens ? widened_bytes(p) : 0);
 }
 
+/// Whether the Hopper pipeline adds dQ up in memory.
 template <class Score>
 bool adds_queries(AttentionBackwardProblem const& p, bool deterministic) {
   bool can = false;
@@ -442,7 +435,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
                     : backward_reason(wanted != AttentionAlgorithm::automatic, widened > 0,
                                       p.d_bias.data != nullptr &&
                                           (async || (bulk && !stores_bias_gradient<Score>(p, options.deterministic))));
-  bool const adds = (bulk || async) && adds_queries<Score>(p, options.deterministic);
+  bool const adds = bulk ? adds_queries<Score>(p, options.deterministic) : async && !options.deterministic;
   std::int64_t sums = 0;
   if (adds) visit_features(attention_features(p.forward), [&](auto d) { sums = d(); });
   if constexpr (backward_adds_in_place<Exec, Compute>)
@@ -452,7 +445,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
   if constexpr (has_bulk_pipeline<Exec> && std::is_same_v<Compute, float>)
     if (bulk)
       visit_features(attention_features(p.forward), [&](auto d) {
-        if (!adds) key_sums = sums_of_parts<Exec, d(), Score, Mask>(exec, p);
+        if (!adds) key_sums = sums_of_parts<BackwardLastKeysKernel<Exec, d(), Score, Mask>>(exec, p);
         if constexpr (d() <= 128)
           if (adds) {
             using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardBulk<d()>>, Score, Mask>;
@@ -460,11 +453,12 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
           }
       });
   if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>)
-    if (async && adds)
+    if (async)
       visit_async_key_gradients<Exec, Score, Mask>(
           exec, p, options.deterministic,
           [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {
-            key_sums = backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D);
+            key_sums =
+                adds ? backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D) : sums_of_parts<Kernel>(exec, p);
           });
   BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
@@ -549,10 +543,10 @@ void run_backward(Exec const& exec, AttentionBackwardProblem const& p, Attention
     if (plan.algorithm == AttentionAlgorithm::tensor_core)
       return visit_async_gradients<Exec, Score, Mask>(
           exec, p, options.deterministic,
-          [&]<bool Packed>(auto d, std::bool_constant<Packed>) {
-            run_backward_async_in_place<Exec, T, d(), Packed>(exec, p, options.workspace, score, mask);
+          [&]<class Sizes, bool Packed>(std::type_identity<Sizes>, std::bool_constant<Packed>) {
+            run_backward_async_in_place<Exec, T, Sizes, Packed>(exec, p, options.workspace, score, mask);
           },
-          [&]<bool Packed, class Sizes>(auto, std::bool_constant<Packed>, std::type_identity<Sizes>) {
+          [&]<class Sizes, bool Packed>(std::type_identity<Sizes>, std::bool_constant<Packed>) {
             run_backward_async<Exec, T, Sizes, Packed>(exec, p, options.workspace, score, mask);
           });
   visit_features(attention_features(p.forward),

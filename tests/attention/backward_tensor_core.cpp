@@ -57,10 +57,13 @@ TEST_CASE_TEMPLATE_DEFINE("gradients on tensor cores keep to windows and lengths
     window.forward.window_left = 100;
     check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 64, 64}, window);
     check_backward<Exec, bf16_t>({1, 2, 1, 400, 450, 128, 128}, window);
+    check_backward<Exec, bf16_t>({1, 2, 1, 230, 250, 200, 256}, window);
     for (bool causal : {false, true}) {
       check_backward_lengths<Exec, bf16_t>({4, 2, 1, 160, 230, 64, 64}, {170, 0, 229, 33},
                                            tensor_core_backward<Exec>(causal, deterministic));
       check_backward_lengths<Exec, fp16_t>({3, 2, 2, 160, 150, 128, 128}, {1, 150, 129},
+                                           tensor_core_backward<Exec>(causal, deterministic));
+      check_backward_lengths<Exec, fp16_t>({3, 2, 2, 60, 150, 256, 256}, {1, 150, 69},
                                            tensor_core_backward<Exec>(causal, deterministic));
     }
   }
@@ -96,8 +99,8 @@ TEST_CASE_TEMPLATE_DEFINE(
   CHECK((repeatable.algorithm == AttentionAlgorithm::tensor_core) == has_tensor_cores<Exec>());
   if (has_tensor_cores<Exec>()) {
     std::size_t const rows = 2 * 2 * 384 * sizeof(float);  // of each query, in whole tiles of 128
-    CHECK(repeatable.workspace_bytes == 2 * rows);
-    CHECK(plan.workspace_bytes >= (2 + 128) * rows);  // and of tiles of keys that teams share
+    CHECK(repeatable.workspace_bytes >= 2 * rows);         // and of tiles of keys that teams share
+    CHECK(plan.workspace_bytes >= (2 + 128) * rows);
   }
   x.check_repeats(tensor_core_backward<Exec>(false, true));
 }

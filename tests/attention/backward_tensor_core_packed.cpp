@@ -44,6 +44,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of packed sequences on tensor cores", Exec,
       check_packed_backward<Exec, fp16_t>({1, 6, 1, 340, 400, 64, 64}, query_starts, query_starts, o);
       check_packed_backward<Exec, fp16_t, float>({1, 2, 1, 340, 400, 96, 112}, query_starts, key_starts, o);
       check_packed_backward<Exec, bf16_t, fp16_t>({1, 2, 2, 340, 400, 40, 24}, query_starts, key_starts, o);
+      check_packed_backward<Exec, fp16_t>({1, 2, 1, 340, 400, 256, 192}, query_starts, key_starts, o);
       auto windowed = o;
       windowed.forward.window_left = 30;
       check_packed_backward<Exec, bf16_t>({1, 2, 1, 700, 800, 64, 128}, long_queries, long_keys, windowed);
@@ -71,6 +72,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients on tensor cores drop what attention dropped
       check_dropping<Exec, bf16_t>({1, 4, 1, 300, 333, 128, 128}, o);
       check_dropping<Exec, fp16_t>({1, 6, 1, 330, 257, 64, 40}, o);
       check_dropping<Exec, fp16_t, float>({1, 2, 2, 77, 500, 96, 128}, o);
+      check_dropping<Exec, bf16_t>({1, 2, 1, 130, 203, 256, 200}, o);
     }
 }
 TEST_CASE_TEMPLATE_APPLY(backward_tensor_core_dropout_id, Spaces);
@@ -93,7 +95,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients on tensor cores drop weights of packed sequ
     x.check();
   };
   for (bool deterministic : {false, true})
-    for (int d : {64, 128}) {
+    for (int d : {64, 128, 256}) {
       check(bf16_t(), d, deterministic);
       check(fp16_t(), d, deterministic);
     }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "attention/operands.hpp"
+#include "support/tensor_cores.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -74,23 +75,58 @@ TEST_CASE_TEMPLATE_DEFINE("attention drops the weights that attention_keeps() sa
 }
 TEST_CASE_TEMPLATE_APPLY(dropout_id, Spaces);
 
-TEST_CASE_TEMPLATE_DEFINE("dropout of packed sequences counts from their first query and key on", Exec, packed_id) {
-  AttentionShape const z{1, 2, 1, 90, 110, 16, 16};
-  std::vector<int> const q_h = {0, 40, 90}, k_h = {0, 35, 110};
-  ViewOf<Exec, int*> const queries("starts", 3), keys("starts", 3);
+/// By the pipeline of asynchronous copies, where there is one; elsewhere another algorithm stands in.
+TEST_CASE_TEMPLATE_DEFINE("attention on tensor cores drops the same weights", Exec, tensor_core_dropout_id) {
+  for (bool causal : {false, true}) {
+    auto const options = on_tensor_cores<Exec>({.causal = causal});
+    run_dropout<Exec, bf16_t>({2, 4, 2, 131, 270, 64, 40}, options);
+    run_dropout<Exec, fp16_t>({1, 2, 1, 300, 333, 64, 64}, options);
+    run_dropout<Exec, bf16_t>({1, 4, 1, 260, 200, 128, 128}, options);
+    run_dropout<Exec, fp16_t>({1, 2, 2, 60, 145, 96, 112}, options);
+    run_dropout<Exec, bf16_t>({1, 2, 1, 140, 230, 256, 200}, options);
+    run_dropout<Exec, bf16_t>({2, 8, 2, 3, 150, 128, 128}, options);
+    run_dropout<Exec, fp16_t>({1, 4, 1, 1, 400, 64, 256}, options);
+  }
+  auto windowed = on_tensor_cores<Exec>({.causal = true});
+  windowed.window_left = 70;
+  run_dropout<Exec, bf16_t>({1, 2, 2, 330, 330, 64, 64}, windowed);
+  run_dropout<Exec, fp16_t>({1, 2, 2, 230, 330, 128, 72}, windowed);
+  auto split = on_tensor_cores<Exec>();
+  split.splits = 3;
+  run_dropout<Exec, bf16_t>({2, 4, 1, 3, 700, 128, 128}, split);
+}
+TEST_CASE_TEMPLATE_APPLY(tensor_core_dropout_id, Spaces);
+
+/// Sequences that begin where neither tiles of queries nor of keys do.
+template <class Exec, class T>
+void check_packed(AttentionShape const& z, std::vector<int> const& q_h, std::vector<int> const& k_h,
+                  AttentionOptions options) {
+  auto const starts = static_cast<int>(q_h.size());
+  ViewOf<Exec, int*> const queries("starts", starts), keys("starts", starts);
   fill(queries, q_h), fill(keys, k_h);
-  Operands<Exec, float> x(z);
-  AttentionOptions options = x.options();
+  Operands<Exec, T> x(z);
+  options.lse = x.options().lse;
   options.query_starts = queries;
   options.key_starts = keys;
   options.dropout = some;
   attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options);
+  auto const sequence = [](std::vector<int> const& ends, int at) {
+    int s = 0;
+    while (at >= ends[std::size_t(s) + 1]) ++s;
+    return s;
+  };
   check_dropped(
-      x, [](int, int i, int j) { return (i >= 40) == (j >= 35); }, rounded(some.p),
+      x, [&](int, int i, int j) { return sequence(q_h, i) == sequence(k_h, j); }, rounded(some.p),
       [&](int, int h, int i, int j) {
-        int const s = i >= 40;
-        return attention_keeps(some, s, h, i - q_h[s], j - k_h[s]);
+        auto const s = static_cast<std::size_t>(sequence(q_h, i));
+        return attention_keeps(some, static_cast<int>(s), h, i - q_h[s], j - k_h[s]);
       });
+}
+
+TEST_CASE_TEMPLATE_DEFINE("dropout of packed sequences counts from their first query and key on", Exec, packed_id) {
+  check_packed<Exec, float>({1, 2, 1, 90, 110, 16, 16}, {0, 40, 90}, {0, 35, 110}, {});
+  check_packed<Exec, bf16_t>({1, 2, 1, 190, 310, 64, 64}, {0, 40, 190}, {0, 135, 310}, on_tensor_cores<Exec>());
+  check_packed<Exec, fp16_t>({1, 2, 2, 190, 310, 128, 96}, {0, 40, 190}, {0, 135, 310}, on_tensor_cores<Exec>());
 }
 TEST_CASE_TEMPLATE_APPLY(packed_id, Spaces);
 

@@ -92,6 +92,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
   using Compute = float;
   using Sizes::warp_rows, Sizes::warp_cols;
   static constexpr int warps = warp_rows * warp_cols, team_threads = 32 * warps, rounded_tiles = 2;
+  static constexpr bool rounds_for_all = true;
   using Copy = StraightCopy<Element, team_threads>;
 
   /// Aligned to no more than its lines ask for, so that numbers beside a tile take no kilobyte.
@@ -128,8 +129,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
     std::uint32_t left, right;  // tiles of the product that is to come
     bool pending = false;
 
-    // The store goes through lines of scratch, 16 rows at a time.
-    static constexpr int width = Base::n, pitch = width + 8;
+    // The store goes through lines of scratch, 16 rows and up to 64 columns at a time.
+    static constexpr int width = Base::n < 64 ? Base::n : 64, pitch = width + 8;
     static constexpr std::size_t scratch_bytes = sizeof(Compute) * warps * 16 * pitch;
     struct Lines {
       static constexpr int rows = 16;
@@ -251,7 +252,8 @@ struct GridAtoms : TeamAtoms<Sizes> {
       if constexpr (requires { acc.pending; }) wait_all_but<Pending>(acc);
     }
 
-    /// What has been rounded, for all warps, once they have met.
+    /// What has been rounded is there for all warps once they have met.
+    __device__ __forceinline__ static void share() { meet(); }
     template <int M, int N>
     __device__ __forceinline__ void share(Rounded<M, N> const& from, Shared<M, N>& to) const {
       to.tile = &from.tile;
@@ -281,6 +283,26 @@ struct GridAtoms : TeamAtoms<Sizes> {
           else
 #pragma unroll
             for (int e = 0; e < 4; ++e) ptx::add_one(block + e * Order::number_step, acc.r[i][j][e]);
+        }
+    }
+
+    /// Numbers in memory, in SumOrder, become acc's.
+    template <int M, int N, int Rows, int Cols>
+    __device__ __forceinline__ void write_to(Blocks<M, N, Rows, Cols> const& acc, Compute* numbers) const {
+      using Order = SumOrder<M, N>;
+      int const t = own();
+      Compute* const to = numbers + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
+#pragma unroll
+      for (int i = 0; i < acc.rows; ++i)
+#pragma unroll
+        for (int j = 0; j < acc.cols; ++j) {
+          Compute* const block = to + (i * (N / 8) + j) * Order::block;
+          Compute const(&x)[4] = acc.r[i][j];
+          if constexpr (Order::number_step == 1)
+            *reinterpret_cast<float4*>(block) = {x[0], x[1], x[2], x[3]};
+          else
+#pragma unroll
+            for (int e = 0; e < 4; ++e) block[e * Order::number_step] = x[e];
         }
     }
 
@@ -317,7 +339,7 @@ struct GridAtoms : TeamAtoms<Sizes> {
     template <int M, int N, class F>
     __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {
       using Acc = Accumulator<M, N>;
-      static_assert(Acc::m % 32 == 0 && F::words_for_rows);
+      static_assert(F::words_for_rows && (Acc::m == 16 || Acc::m % 32 == 0));
       int const t = own();
       flags.find(f, Acc::row(t) + t % 32 / 4, Acc::col(t) + t % 4 * 2);
     }
@@ -415,13 +437,14 @@ struct GridAtoms : TeamAtoms<Sizes> {
       for (int i = 0; i < Acc::rows; ++i) {
         WarpLines<Compute, 4, 8, 16, Acc::width, Layout> const lines(
             memory, target.m, plane, row0 + acc.row(t) + i * 16, col0 + acc.col(t), target.m.rows);
-        lines.template store<1>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto) {
+        lines.template store<Acc::n / Acc::width>(Compute(1), Compute(0), Unchanged{}, target.at_once, [&](auto part) {
+          constexpr int blocks = Acc::width / 8;
 #pragma unroll
-          for (int j = 0; j < Acc::cols; ++j)
+          for (int j = 0; j < blocks; ++j)
 #pragma unroll
             for (int h = 0; h < 2; ++h)
               *reinterpret_cast<Pair<Compute>*>(memory + Layout::place(lane() / 4 + h * 8, lane() % 4 * 2 + j * 8)) = {
-                  acc.r[i][j][h * 2], acc.r[i][j][h * 2 + 1]};
+                  acc.r[i][part * blocks + j][h * 2], acc.r[i][part * blocks + j][h * 2 + 1]};
         });
         __syncwarp();  // the lines are read
       }

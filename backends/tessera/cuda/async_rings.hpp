@@ -227,10 +227,10 @@ requires has_rounded_tiles<Atoms>
 struct MeetingMath<Atoms, Rings> : Atoms::Math {
   Rings& rings;
 
-  template <class Rounded, class Shared>
-  __device__ __forceinline__ void share(Rounded const& from, Shared& to) const {
+  template <class... What>
+  __device__ __forceinline__ void share(What&&... what) const {
     rings.meets();
-    Atoms::Math::share(from, to);
+    Atoms::Math::share(what...);
   }
   /// Where a step is left out behind its scores there is no such meeting.
   __device__ __forceinline__ bool holds_for_team(bool own) const {
@@ -242,8 +242,8 @@ struct MeetingMath<Atoms, Rings> : Atoms::Math {
 template <class Kernel, class Atoms, class Inputs, Way = Way::edges>
 struct Pipeline;
 
-/// A team a tile. The body finds it in scratch, behind the rings: what it asks for now and then would take registers
-/// all the time, of which the products need every one. Copies, which ask in every step, have it in registers.
+/// A team a tile. The body finds it in shared memory: what it asks for now and then would take registers all the time,
+/// of which the products need every one. Copies, which ask in every step, have it in registers.
 template <class Kernel, class Atoms, class Once, class Early, class Late>
 struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
   using AllRings = typename RingsOf<Kernel, Atoms, Once, Early, Late>::Type;
@@ -254,15 +254,17 @@ struct Pipeline<Kernel, Atoms, Streams<Once, Early, Late>, Way::edges> {
     Late late[Late::depth];
     Once once;
   };
-  static constexpr std::size_t ring_bytes = std::max(sizeof(Memory), Kernel::Held::most_bytes);
-  static constexpr std::size_t scratch_bytes = ring_bytes + sizeof(Tile);
+  static constexpr std::size_t scratch_bytes = std::max(sizeof(Memory), Kernel::Held::most_bytes);
+  /// Before the scratch, in what Kokkos keeps for reductions over a team, of which there are none here.
+  static constexpr std::size_t tile_bytes = (sizeof(Tile) + 15) / 16 * 16;
+  static_assert(tile_bytes <= Machine<Kokkos::Cuda>::reduce_bytes / 2);
   Kernel kernel;
 
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     auto* const scratch = static_cast<unsigned char*>(team.team_shmem().get_shmem(std::size_t{scratch_bytes}));
     auto& memory = *reinterpret_cast<Memory*>(scratch);
-    auto& kept = *reinterpret_cast<Tile*>(scratch + ring_bytes);
+    auto& kept = *reinterpret_cast<Tile*>(scratch - tile_bytes);
     auto const tile = kernel.tile(team.league_rank());
     if (ptx::thread() == 0) kept = tile;
     AllRings rings = rings_in(memory, tile, kept);

@@ -23,6 +23,7 @@ struct RowAtoms : TeamAtoms<Sizes> {
   using Compute = float;
   using Sizes::warps;
   static constexpr int team_threads = 32 * warps;
+  static constexpr bool draws_late = true;
   using Copy = PackCopy<Element, team_threads>;
 
   template <int M, int K>
@@ -190,6 +191,24 @@ struct RowAtoms : TeamAtoms<Sizes> {
                                                     RowValues<M> const& rows, Flags const& flags, F const& f) const {
       auto const set = lane_flags(flags);
       each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], rows.v[i * 2 + e / 2], set(i, j, e)); });
+    }
+    /// Elements whose flag is not set become 0, each found where it is needed: kept for a whole step, flags take
+    /// instructions to put together or, as words, registers.
+    template <int M, int N, class F>
+    __device__ __forceinline__ void clear_unset(Accumulator<M, N>& acc, F const& f) const {
+      static_assert(!F::words_for_rows && Accumulator<M, N>::cols % 4 == 0);
+      int const row0 = row<M>() + lane() / 4, col0 = lane() % 4 * 2;
+#pragma unroll
+      for (int quarter = 0; quarter < Accumulator<M, N>::cols / 4; ++quarter)
+#pragma unroll
+        for (int h = 0; h < 2 * Accumulator<M, N>::rows; ++h) {
+          auto const four = f.words(row0 + h * 8, col0 + quarter * 32);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            Compute& x = acc.r[h / 2][quarter * 4 + i / 2][h % 2 * 2 + i % 2];
+            x = f.flag(four[i / 2], i % 2 != 0) ? x : Compute(0);
+          }
+        }
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {

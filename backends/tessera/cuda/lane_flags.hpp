@@ -34,18 +34,22 @@ __device__ __forceinline__ std::uint32_t lane_flags_of_rows(F const& f, int row,
   std::uint32_t const own = odd ? of_odd << 1 : of_even, others = odd ? of_even << 1 : of_odd;
   return own | __shfl_xor_sync(~0u, others, 4);
 }
-/// Of a row of 8 blocks from (row, col) on, words being for columns: a lane has both neighbours, in all words.
-template <class F>
+/// Of Rows x Cols blocks from (row, col) on, words being for columns, of which 32 from a multiple of 32 on are four
+/// blocks': a lane has both neighbours, in all words.
+template <int Rows, int Cols, class F>
 __device__ __forceinline__ std::uint32_t lane_flags_of_columns(F const& f, int row, int col) {
+  static_assert(Rows * Cols <= 8 && Cols % 4 == 0);
   std::uint32_t bits = 0;
 #pragma unroll
-  for (int quarter = 0; quarter < 4; ++quarter) {
-    auto const four = f.words(row + quarter % 2 * 8, col + quarter / 2 * 32);
+  for (int quarter = 0; quarter < Cols / 4; ++quarter)
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      bits |= std::uint32_t(f.flag(four[i / 2], i % 2 != 0))
-              << (quarter / 2 * 16 + quarter % 2 * 2 + i / 2 * 4 + i % 2);
-  }
+    for (int h = 0; h < 2 * Rows; ++h) {
+      auto const four = f.words(row + h * 8, col + quarter * 32);
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        bits |= std::uint32_t(f.flag(four[i / 2], i % 2 != 0))
+                << (((quarter * 4 + i / 2) * Rows + h / 2) * 4 + h % 2 * 2 + i % 2);
+    }
   return bits;
 }
 
@@ -61,10 +65,8 @@ struct LaneFlags {
       int const first = col + part * (64 / Rows);
       if constexpr (F::words_for_rows)
         bits[part] = lane_flags_of_rows<Rows, Cols>(f, row, first);
-      else {
-        static_assert(Rows == 1 && Cols % 8 == 0);
-        bits[part] = lane_flags_of_columns(f, row, first);
-      }
+      else
+        bits[part] = lane_flags_of_columns<Rows, (Rows * Cols < 8 ? Cols : 8 / Rows)>(f, row, first);
     }
   }
   /// Of element e of block (i, j).
@@ -72,10 +74,14 @@ struct LaneFlags {
     int const at = (j * Rows + i) * 4 + e;
     return (bits[at / 32] >> at % 32 & 1) != 0;
   }
-  /// From here on the compiler looks at bits anew. Else it keeps what it has taken apart before, a register each.
+  /// From here on the compiler looks at bits anew. Else it keeps what it has taken apart before, a register each, or
+  /// finds them where they are used, which takes more.
+  __device__ __forceinline__ void settle() {
+    for (std::uint32_t& x : bits) x = static_cast<std::uint32_t>(ptx::anew(static_cast<int>(x)));
+  }
   __device__ __forceinline__ LaneFlags anew() const {
     LaneFlags own = *this;
-    for (std::uint32_t& x : own.bits) x = static_cast<std::uint32_t>(ptx::anew(static_cast<int>(x)));
+    own.settle();
     return own;
   }
 };

@@ -37,6 +37,13 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
   &&!by_pairs;
   static_assert(!weighs_ahead || (of_keys && of_values && ahead && !tabled));
 
+  /// Sums of dK, and parts of dQ, are formed and added as soon as there is something to form them of, before the next
+  /// step's scores; else behind these.
+  static constexpr bool keys_at_once = requires { requires Atoms::keys_at_once; };
+  static constexpr bool adds_at_once = requires { requires Atoms::adds_at_once; };
+  /// What is rounded lies where all warps find it once they have shared it.
+  static constexpr bool rounds_for_all = requires { requires Atoms::rounds_for_all; };
+
   /// Else the compiler keeps what it finds of K's and V's places, and how many steps there are, for which there are no
   /// registers.
   static constexpr bool finds_keys_anew = requires { requires Atoms::few_registers; };
@@ -314,9 +321,13 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       math.share(work.ds, all);
       math.multiply(work.ds, step.from->q, work.dk, true);
       math.template wait_for<1>(work.dv);  // makes room for dQ
+      if constexpr (keys_at_once) math.template wait_for<1>(work.dk);
       math.multiply(all, step.keys->k, work.dq);
+      if constexpr (adds_at_once) add_queries(math, t, step, work);
     } else if constexpr (of_keys) {
+      if constexpr (rounds_for_all) math.share();
       math.multiply(work.ds, step.from->q, work.dk, true);
+      if constexpr (rounds_for_all) math.template wait_for<1>(work.dv);
     }
   }
   /// dS of what arrives for weights.
@@ -378,8 +389,11 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     if constexpr (adds_queries && !in_place) math.template wait_for<Pending>(work.dq);
     if constexpr (of_keys) qs.release();
     if constexpr (of_values) os.release();
-    if constexpr (adds_queries && !in_place)
-      math.add_to(work.dq, dq + shape.at(rows, t, step.plane.inner, step.query) * D);
+    if constexpr (adds_queries && !in_place && !adds_at_once) add_queries(math, t, step, work);
+  }
+  template <class Math>
+  KOKKOS_FORCEINLINE_FUNCTION void add_queries(Math& math, Tile const& t, Step const& step, Work& work) const {
+    math.add_to(work.dq, dq + shape.at(rows, t, step.plane.inner, step.query) * D);
   }
   KOKKOS_FORCEINLINE_FUNCTION HeadWeights<Functors, Compute> head_weights(Step const& step) const {
     int const batch = static_cast<int>(step.plane.outer), head = static_cast<int>(step.plane.inner);

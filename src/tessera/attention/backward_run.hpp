@@ -328,12 +328,14 @@ void run_backward_bulk(Exec const& exec, AttentionBackwardProblem const& p, void
 /// The sizes of the last pass over the keys, where there are passes.
 template <int D>
 using BackwardLastKeys = std::conditional_t<(D > 128), BackwardWideKeysBulk, BackwardKeysBulk<(D > 128 ? 128 : D)>>;
-/// Sums in the workspace of parts of tiles that its teams share, and those of another pass before it.
-template <class Exec, int D, class Score, class Mask>
+/// Sums in the workspace of parts of tiles that the teams of a pass over the keys share, or of a pass before it.
+template <class Kernel, class Exec>
 std::int64_t sums_of_parts(Exec const& exec, AttentionBackwardProblem const& p) {
-  using Kernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardLastKeys<D>>, Score, Mask>;
-  return backward_tail<Kernel>(exec, p).sums_apart(Kernel::BN * D, Kernel::of_values ? 2 : 1);
+  return backward_tail<Kernel>(exec, p).sums_apart(Kernel::BN * Kernel::D,
+                                                   Kernel::of_keys && Kernel::of_values ? 2 : 1);
 }
+template <class Exec, int D, class Score, class Mask>
+using BackwardLastKeysKernel = AttentionKeyGradients<BulkAtoms<Exec, bf16_t, BackwardLastKeys<D>>, Score, Mask>;
 /// Gradients that a pass over the keys has left parts of.
 template <class Exec, class Kernel, class Atoms>
 void finish_parts(Exec const& exec, AttentionBackwardProblem const& p, BackwardTail const& tail, float const* sums) {
@@ -346,24 +348,29 @@ void finish_parts(Exec const& exec, AttentionBackwardProblem const& p, BackwardT
   if constexpr (Kernel::of_values) finish(p.dv, sums + Kernel::of_keys * tail.sums_apart(Atoms::BN * Atoms::D, 1));
 }
 
+/// A pass over the keys whose sums are formed in one place, and what its teams have left in parts.
+template <class Exec, class Atoms, class Kernel>
+void run_key_pass(Exec const& exec, AttentionBackwardProblem const& p, BackwardWorkspace const& w, void* workspace,
+                  Kernel kernel) {
+  BackwardTail const tail = backward_tail<Kernel>(exec, p);
+  float* const parts = w.key_sums_in(workspace);
+  if constexpr (Kernel::shares)
+    if (tail.shared > 0) kernel.share(tail, parts);
+  run_tiles<Atoms>("tessera::attention_backward", exec, kernel);
+  if constexpr (Kernel::shares)
+    if (tail.shared > 0) finish_parts<Exec, Kernel, Atoms>(exec, p, tail, parts);
+}
+
 /// The same by two passes, over the keys and over the queries, each sum in one place and order.
 template <class Exec, class T, int D, bool Packed, BackwardVariant Variant, class Score, class Mask>
 void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                 Score const& score, Mask const& mask) {
-  constexpr char const* label = "tessera::attention_backward";
-  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<Exec, D, Score, Mask>(exec, p));
+  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<BackwardLastKeysKernel<Exec, D, Score, Mask>>(exec, p));
   prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
     using Kernel = AttentionKeyGradients<Atoms, Score, Mask, Packed>;
-    Kernel kernel(p, rows, nullptr, score, mask);
-    BackwardTail const tail = backward_tail<Kernel>(exec, p);
-    float* const parts = w.key_sums_in(workspace);
-    if constexpr (Kernel::shares)
-      if (tail.shared > 0) kernel.share(tail, parts);
-    run_tiles<Atoms>(label, exec, kernel);
-    if constexpr (Kernel::shares)
-      if (tail.shared > 0) finish_parts<Exec, Kernel, Atoms>(exec, p, tail, parts);
+    run_key_pass<Exec, Atoms>(exec, p, w, workspace, Kernel(p, rows, nullptr, score, mask));
   };
   if constexpr (D > 128) {
     pass(std::type_identity<BackwardBulkAtoms<Exec, T, BackwardWideValuesBulk, Variant>>{});
@@ -372,7 +379,8 @@ void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const
     pass(std::type_identity<BackwardBulkAtoms<Exec, T, BackwardKeysBulk<D>, Variant>>{});
   }
   using QueryAtoms = BackwardBulkAtoms<Exec, T, BackwardQueriesBulk<D>, Variant>;
-  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
+  run_tiles<QueryAtoms>("tessera::attention_backward", exec,
+                        AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
 template <class Exec, class T, class Sizes>
@@ -381,15 +389,10 @@ using BackwardAsyncAtoms = AsyncGridAtoms<Exec, T, Sizes>;
 template <bool Packed, class Score, class Mask>
 inline constexpr bool beside_plain =
     Packed || !std::is_same_v<Score, score::Identity> || !std::is_same_v<Mask, mask::All>;
-template <class Exec, class T, int D, bool Packed, class Score, class Mask>
-using BackwardKeysAsyncAtoms =
-    AsyncRowAtoms<Exec, T,
-                  std::conditional_t<beside_plain<Packed, Score, Mask> && !own_functor<Score, Mask>,
-                                     BackwardKeysAsyncBeside<D>, BackwardKeysAsync<D>>>;
 template <class Exec, class T, int D>
 using BackwardQueriesAsyncAtoms = AsyncRowAtoms<Exec, T, BackwardQueriesAsync<D>>;
 
-/// All products in one kernel of the pipeline of asynchronous copies, of up to 128 features.
+/// All products in one kernel of the pipeline of asynchronous copies.
 template <class Exec, class T, class Sizes, bool Packed, class Score, class Mask>
 void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                         Mask const& mask) {
@@ -401,17 +404,18 @@ void run_backward_async(Exec const& exec, AttentionBackwardProblem const& p, voi
 }
 
 /// The same by two passes, each sum in one place and order.
-template <class Exec, class T, int D, bool Packed, class Score, class Mask>
+template <class Exec, class T, class Sizes, bool Packed, class Score, class Mask>
 void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                  Score const& score, Mask const& mask) {
-  constexpr char const* label = "tessera::attention_backward";
-  BackwardWorkspace const w(p, sizeof(float), 0);
+  using KeyAtoms = BackwardAsyncAtoms<Exec, T, BackwardKeysAsync<Sizes>>;
+  using KeyKernel = AttentionKeyGradients<KeyAtoms, Score, Mask, Packed>;
+  using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, Sizes::D>;
+  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<KeyKernel>(exec, p));
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
-  using KeyAtoms = BackwardKeysAsyncAtoms<Exec, T, D, Packed, Score, Mask>;
-  using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, D>;
-  run_tiles<KeyAtoms>(label, exec, AttentionKeyGradients<KeyAtoms, Score, Mask, Packed>(p, rows, nullptr, score, mask));
-  run_tiles<QueryAtoms>(label, exec, AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
+  run_key_pass<Exec, KeyAtoms>(exec, p, w, workspace, KeyKernel(p, rows, nullptr, score, mask));
+  run_tiles<QueryAtoms>("tessera::attention_backward", exec,
+                        AttentionQueryGradients<QueryAtoms, Score, Mask, Packed>(p, rows, score, mask));
 }
 
 // The library holds gradients without a functor of the caller's own.
@@ -430,30 +434,37 @@ void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem cons
   TESSERA_BACKWARD_INSTANCE(EXTERN, EXEC, double, 256)
 TESSERA_FOR_EACH_COMPILED_SPACE(TESSERA_BACKWARD_INSTANCES, extern)
 
-#define TESSERA_BACKWARD_ASYNC_BY(EXTERN, NAME, EXEC, T, SIZES, PACKED, SCORE)                                         \
-  EXTERN template void NAME<EXEC, T, SIZES, PACKED>(EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, \
-                                                    mask::All const&);
-#define TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, D)                                                            \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsync<D>, false, score::Identity)      \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, BackwardAsyncSmall<D>, false, score::Identity) \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D, false, score::Identity)
-#define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T) \
-  TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 64)    \
-  TESSERA_BACKWARD_ASYNC_D(EXTERN, EXEC, T, 128)
-#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, SCORE)                  \
-  EXTERN template void run_backward_async<EXEC, T, BackwardAsyncBeside<D, PACKED>, PACKED>( \
-      EXEC const&, AttentionBackwardProblem const&, void*, SCORE const&, mask::All const&); \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, D, PACKED, SCORE)
-#define TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, T)                        \
-  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::Identity) \
-  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, true, score::Identity)
-#define TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, T)                                            \
-  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, false, score::WithDropout<score::Identity>) \
-  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, false, score::WithDropout<score::Identity>)
-#define TESSERA_BACKWARD_ASYNC_DROPOUT_PACKED(EXTERN, EXEC, T)                                    \
-  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, true, score::WithDropout<score::Identity>) \
-  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, 128, true,              \
-                            score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_ASYNC_BY(EXTERN, NAME, EXEC, T, PACKED, SCORE, ...)                                   \
+  EXTERN template void NAME<EXEC, T, __VA_ARGS__, PACKED>(EXEC const&, AttentionBackwardProblem const&, void*, \
+                                                          SCORE const&, mask::All const&);
+#define TESSERA_BACKWARD_ASYNC_ADDS(EXTERN, EXEC, T, SIZES) \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, false, score::Identity, SIZES)
+#define TESSERA_BACKWARD_ASYNC_IN_PLACE(EXTERN, EXEC, T, SIZES) \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, false, score::Identity, SIZES)
+#define TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, T)                      \
+  TESSERA_BACKWARD_ASYNC_ADDS(EXTERN, EXEC, T, BackwardAsync<64>)       \
+  TESSERA_BACKWARD_ASYNC_ADDS(EXTERN, EXEC, T, BackwardAsync<128>)      \
+  TESSERA_BACKWARD_ASYNC_ADDS(EXTERN, EXEC, T, BackwardAsync<256>)      \
+  TESSERA_BACKWARD_ASYNC_ADDS(EXTERN, EXEC, T, BackwardAsyncSmall<64>)  \
+  TESSERA_BACKWARD_ASYNC_ADDS(EXTERN, EXEC, T, BackwardAsyncSmall<128>) \
+  TESSERA_BACKWARD_ASYNC_IN_PLACE(EXTERN, EXEC, T, BackwardAsync<64>)   \
+  TESSERA_BACKWARD_ASYNC_IN_PLACE(EXTERN, EXEC, T, BackwardAsync<128>)  \
+  TESSERA_BACKWARD_ASYNC_IN_PLACE(EXTERN, EXEC, T, BackwardAsync<256>)  \
+  TESSERA_BACKWARD_ASYNC_IN_PLACE(EXTERN, EXEC, T, BackwardAsyncSmall<64>)
+#define TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, D, PACKED, DROPS, SCORE)                                      \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async, EXEC, T, PACKED, SCORE, BackwardAsyncBeside<D, PACKED, DROPS>) \
+  TESSERA_BACKWARD_ASYNC_BY(EXTERN, run_backward_async_in_place, EXEC, T, PACKED, SCORE,                               \
+                            BackwardAsyncBeside<D, true, false>)
+#define TESSERA_BACKWARD_ASYNC_BESIDE(EXTERN, EXEC, T, PACKED, DROPS, SCORE)  \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 64, PACKED, DROPS, SCORE)  \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 128, PACKED, DROPS, SCORE) \
+  TESSERA_BACKWARD_ASYNC_BESIDE_D(EXTERN, EXEC, T, 256, PACKED, DROPS, SCORE)
+#define TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, T) \
+  TESSERA_BACKWARD_ASYNC_BESIDE(EXTERN, EXEC, T, true, false, score::Identity)
+#define TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, T) \
+  TESSERA_BACKWARD_ASYNC_BESIDE(EXTERN, EXEC, T, false, true, score::WithDropout<score::Identity>)
+#define TESSERA_BACKWARD_ASYNC_DROPOUT_PACKED(EXTERN, EXEC, T) \
+  TESSERA_BACKWARD_ASYNC_BESIDE(EXTERN, EXEC, T, true, true, score::WithDropout<score::Identity>)
 #define TESSERA_BACKWARD_ASYNC_BF16(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_OF(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_ASYNC_BF16_PACKED(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_PACKED(EXTERN, EXEC, bf16_t)
 #define TESSERA_BACKWARD_ASYNC_BF16_DROPOUT(EXTERN, EXEC) TESSERA_BACKWARD_ASYNC_DROPOUT(EXTERN, EXEC, bf16_t)

@@ -163,21 +163,6 @@ struct HeadWeights {
   }
 };
 
-/// What dropout keeps of a tile of one head's pairs, whose rows are queries or, `Transposed`, keys.
-template <bool Transposed>
-struct DropsTile {
-  static constexpr bool words_for_rows = Transposed;
-  DropoutRule const* rule;
-  int batch, head, query, key;
-
-  /// Four words for eight keys of 32, see DropoutRule.
-  KOKKOS_FORCEINLINE_FUNCTION PhiloxCounter words(int r, int c) const {
-    return rule->words(batch, head, query + (Transposed ? c : r), key + (Transposed ? r : c));
-  }
-  KOKKOS_FORCEINLINE_FUNCTION int place(int r, int c) const { return key + (Transposed ? r : c); }
-  KOKKOS_FORCEINLINE_FUNCTION bool flag(std::uint32_t word, bool odd) const { return !rule->drops(word, odd); }
-};
-
 /// scores = exponents of 2 of products of Q and K that a plane is added to; `at` has what is added per row and column.
 template <class Math, class Accumulator, class Compute>
 KOKKOS_FORCEINLINE_FUNCTION void add_exponents(Math& math, Accumulator& s, Compute scale, score::Plane<Compute> at) {

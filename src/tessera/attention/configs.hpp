@@ -229,50 +229,49 @@ struct BackwardInPlace {
 
 /// All products in one kernel on the pipeline of asynchronous copies, dQ added up in memory. Eight warps have 32 keys
 /// by 32 queries of d 128, or by 64 of d 64, of the scores: what they read of two tiles then takes shared memory about
-/// as long as the tensor cores take to multiply it.
+/// as long as the tensor cores take to multiply it. Of d 256, whose sums take as many registers with half the keys, 16
+/// by 16. The scratch of sm_80, of which d 64 takes every byte, has room for them.
 struct BackwardAsyncAdds {
-  static constexpr int depth = 2, output_depth = 2;
+  static constexpr int depth = 2, output_depth = 2, warp_rows = 4, warp_cols = 2, teams_at_once = 1;
   static constexpr bool weighs_ahead = true;
   static constexpr bool adds = true, keys_alone = false, values_alone = false, rows_in_memory = false;
 };
 template <int Features>
 struct BackwardAsync : BackwardAsyncAdds {
   static constexpr int BM = Features > 64 ? 64 : 128, BN = 128, D = Features;
-  static constexpr int warp_rows = 4, warp_cols = 2, teams_at_once = 1;
 };
-/// The same in the scratch of sm_86 and sm_89, 99 KB, and of d 64 in the 163 KB of sm_80, which its other tile exceeds
-/// by 40 bytes. On an H200 d 128 reaches 85 % of the other tile's speed, d 64 84 %.
+template <>
+struct BackwardAsync<256> : BackwardAsyncAdds {
+  static constexpr int BM = 32, BN = 64, D = 256;
+  static constexpr bool few_registers = true;
+};
+/// The same in the scratch of sm_86 and sm_89, 99 KB. On an H200 d 128 reaches 85 % of the other tile's speed, d 64
+/// 84 %. Of d 256 there is none.
 template <int Features>
 struct BackwardAsyncSmall : BackwardAsyncAdds {
   static constexpr int BM = Features > 64 ? 32 : 64, BN = 64, D = Features;
   static constexpr int warp_rows = 2, warp_cols = 2, teams_at_once = Features > 64 ? 1 : 2;
 };
 /// The same with packed sequences, dropout or functors of the caller's own, which are to be kept and found besides: of
-/// d 64 in fewer registers, and in the scratch of any device. Of d 128 what is asked for anew rather than kept is what
-/// spills least (docs/measurements/attention-backward.md).
-template <int Features, bool Packed>
+/// d 64 in fewer registers, and in the scratch of any device. What is asked for anew rather than kept, and what is
+/// formed and added at once, is what spills least (docs/measurements/attention-backward.md).
+template <int Features, bool Packed, bool Drops>
 struct BackwardAsyncBeside : BackwardAsyncAdds {
-  static constexpr int BM = 64, BN = 128, D = Features;
-  static constexpr int warp_rows = 4, warp_cols = 2, teams_at_once = 1;
-  static constexpr bool few_registers = true, fewest_registers = !Packed;
+  static constexpr int BM = Features > 128 ? 32 : 64, BN = Features > 128 ? 64 : 128, D = Features;
+  static constexpr bool few_registers = true;
+  static constexpr bool at_once = Packed && Drops && Features > 64, keys_at_once = at_once, adds_at_once = at_once;
+  static constexpr bool fewest_registers = Features == 128 && (!Packed || Drops);
 };
-/// The passes on the pipeline of asynchronous copies: a warp has 16 keys or queries, with all their sums.
-template <int Features>
-struct BackwardKeysAsync {
-  static constexpr int BM = 64, BN = 128, D = Features, depth = 2, output_depth = 2;
-  static constexpr int warps = 8, teams_at_once = 1;
-  static constexpr bool steps_together = true;
-  static constexpr bool adds = false, keys_alone = false, values_alone = false, rows_in_memory = false;
-};
-/// With packed sequences or dropout, for which d 128 has no registers beside scores of 64 queries.
-template <int Features>
-struct BackwardKeysAsyncBeside : BackwardKeysAsync<Features> {
-  static constexpr int BM = Features > 64 ? 32 : 64;
+/// The passes on the pipeline of asynchronous copies: that over the keys has the same tiles without dQ, beside others
+/// those that have packed sequences; in that over the queries a warp has 16 of them, with all their sums.
+template <class Sizes>
+struct BackwardKeysAsync : Sizes {
+  static constexpr bool adds = false;
 };
 template <int Features>
 struct BackwardQueriesAsync {
-  static constexpr int BM = 128, BN = 64, D = Features, depth = 2, value_depth = 2;
-  static constexpr int warps = 8, teams_at_once = 1;
+  static constexpr int warps = Features > 128 ? 4 : 8, BM = 16 * warps, BN = Features > 128 ? 32 : 64, D = Features;
+  static constexpr int depth = 2, value_depth = 2, teams_at_once = 1;
   static constexpr bool steps_together = true;
 };
 

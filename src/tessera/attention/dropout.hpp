@@ -34,6 +34,21 @@ struct KeepsAll {
   explicit KeepsAll(DropoutRule const&) {}
 };
 
+/// What dropout keeps of a tile of one head's pairs, whose rows are queries or, `Transposed`, keys.
+template <bool Transposed>
+struct DropsTile {
+  static constexpr bool words_for_rows = Transposed;
+  DropoutRule const* rule;
+  int batch, head, query, key;
+
+  /// Four words for eight keys of 32, see DropoutRule.
+  KOKKOS_FORCEINLINE_FUNCTION PhiloxCounter words(int r, int c) const {
+    return rule->words(batch, head, query + (Transposed ? c : r), key + (Transposed ? r : c));
+  }
+  KOKKOS_FORCEINLINE_FUNCTION int place(int r, int c) const { return key + (Transposed ? r : c); }
+  KOKKOS_FORCEINLINE_FUNCTION bool flag(std::uint32_t word, bool odd) const { return !rule->drops(word, odd); }
+};
+
 }  // namespace tessera::detail
 
 #endif

@@ -220,6 +220,14 @@ void visit_kernel_mask(AttentionProblem const& p, F const& f) {
     if (p.ranged() || scaled) return f(std::type_identity<Ranges>{});
   f(std::type_identity<Mask>{});
 }
+/// Where weights are dropped the library has kernels for problems with ranges alone.
+template <class T, class Score, class Mask, class F>
+void visit_async_mask(AttentionProblem const& p, F const& f) {
+  if constexpr (std::is_same_v<Score, score::WithDropout<score::Identity>> && std::is_same_v<Mask, mask::All>)
+    f(std::type_identity<Ranges>{});
+  else
+    visit_kernel_mask<T, Mask>(p, f);
+}
 
 /// f(atoms) with the configurations of the pipeline of asynchronous copies for this problem, the preferred one first,
 /// the others for devices with less scratch. On an H200, full and causal over 4096 keys (TFLOP/s): of D 64, 96 keys a
@@ -228,7 +236,7 @@ void visit_kernel_mask(AttentionProblem const& p, F const& f) {
 /// their accumulators there are few registers for a mask's functor, or for a score's and windows.
 template <class Exec, class T, class Score, class KernelMask, class F>
 void each_async_attention(AttentionProblem const& p, F const& f) {
-  constexpr bool has_registers = library_ranges<Score, KernelMask> || std::is_same_v<KernelMask, mask::All>;
+  constexpr bool has_registers = library_ranges<own_score<Score>, KernelMask> || std::is_same_v<KernelMask, mask::All>;
   std::int64_t const features = attention_features(p);
   if (!has_registers || takes_few_queries(p))
     return visit_features(features,
@@ -401,12 +409,11 @@ void check_mask(Mask const& mask, AttentionProblem const& p, AttentionPlan const
 }
 
 /// Why the pipeline of asynchronous copies cannot run this problem; nullptr when it can, if it has the scratch.
-template <class Exec, class Score>
+template <class Exec>
 char const* async_attention_obstacle([[maybe_unused]] Exec const& exec, [[maybe_unused]] AttentionProblem const& p) {
   if constexpr (!has_async_pipeline<Exec>) {
     return "tensor_core needs the CUDA backend";
   } else {
-    if (drops_weights<Score>) return "tensor_core has no dropout";
     if (!AsyncPipeline<Exec>::runs_on(exec)) return "tensor_core needs a device of compute capability 8.0 or more";
     if (p.q.type != Scalar::bf16 && p.q.type != Scalar::fp16) return "tensor_core takes Q, K and V of bf16 or of fp16";
     if (p.key_scales.present()) return "tensor_core has no scales of tiles of keys";
@@ -426,7 +433,7 @@ AttentionPlan plan_attention_async(Exec const& exec, AttentionProblem const& p, 
   AttentionPlan plan;
   std::size_t const room = Machine<Exec>::scratch_limit(exec);
   bool chosen = false;
-  visit_kernel_mask<bf16_t, Mask>(p, [&](auto kernel_mask) {
+  visit_async_mask<bf16_t, Score, Mask>(p, [&](auto kernel_mask) {
     using KernelMask = typename decltype(kernel_mask)::type;
     each_async_attention<Exec, bf16_t, Score, KernelMask>(p, [&](auto atoms) {  // as for fp16
       using Atoms = decltype(atoms);
@@ -476,7 +483,7 @@ AttentionPlan plan_attention(Exec const& exec, AttentionProblem const& p, Attent
     wanted = AttentionAlgorithm::tensor_core;
   }
   if (wanted == AttentionAlgorithm::tensor_core) {
-    char const* obstacle = async_attention_obstacle<Exec, Score>(exec, p);
+    char const* obstacle = async_attention_obstacle<Exec>(exec, p);
     if constexpr (has_async_pipeline<Exec> && std::is_same_v<Compute, float>) {
       if (obstacle == nullptr) {
         plan = plan_attention_async<Score, Mask>(exec, p, options, reason);

@@ -68,8 +68,8 @@ void run_attention_kernel(Exec const& exec, AttentionProblem const& p, Attention
     return;
   }
   if (plan.algorithm == AttentionAlgorithm::tensor_core) {
-    if constexpr (has_async_pipeline<Exec> && pipelines_attend<T> && !drops_weights<Score>)
-      visit_kernel_mask<T, Mask>(p, [&](auto kernel_mask) {
+    if constexpr (has_async_pipeline<Exec> && pipelines_attend<T>)
+      visit_async_mask<T, Score, Mask>(p, [&](auto kernel_mask) {
         run_attention_async<Exec, T, typename decltype(kernel_mask)::type>(exec, p, plan, score, mask);
       });
     return;
@@ -155,17 +155,25 @@ TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_TF32_RANGES, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_BF16_DROPOUT, extern)
 TESSERA_FOR_BULK_SPACE(TESSERA_ATTENTION_BULK_FP16_DROPOUT, extern)
 
-#define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T, MASK)                                                             \
+#define TESSERA_ATTENTION_ASYNC_WITH(EXTERN, EXEC, T, MASK, SCORE)                                                    \
   EXTERN template void run_attention_async<EXEC, T, MASK>(EXEC const&, AttentionProblem const&, AttentionPlan const&, \
-                                                          score::Identity const&, mask::All const&);
+                                                          SCORE const&, mask::All const&);
+#define TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, T, MASK) \
+  TESSERA_ATTENTION_ASYNC_WITH(EXTERN, EXEC, T, MASK, score::Identity)
+#define TESSERA_ATTENTION_ASYNC_DROPOUT_OF(EXTERN, EXEC, T) \
+  TESSERA_ATTENTION_ASYNC_WITH(EXTERN, EXEC, T, Ranges, score::WithDropout<score::Identity>)
 #define TESSERA_ATTENTION_ASYNC_BF16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t, mask::All)
 #define TESSERA_ATTENTION_ASYNC_FP16(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t, mask::All)
 #define TESSERA_ATTENTION_ASYNC_BF16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, bf16_t, Ranges)
 #define TESSERA_ATTENTION_ASYNC_FP16_RANGES(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_OF(EXTERN, EXEC, fp16_t, Ranges)
+#define TESSERA_ATTENTION_ASYNC_BF16_DROPOUT(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_DROPOUT_OF(EXTERN, EXEC, bf16_t)
+#define TESSERA_ATTENTION_ASYNC_FP16_DROPOUT(EXTERN, EXEC) TESSERA_ATTENTION_ASYNC_DROPOUT_OF(EXTERN, EXEC, fp16_t)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16_RANGES, extern)
 TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16_RANGES, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_BF16_DROPOUT, extern)
+TESSERA_FOR_ASYNC_SPACE(TESSERA_ATTENTION_ASYNC_FP16_DROPOUT, extern)
 
 }  // namespace tessera::detail
 

@@ -30,6 +30,8 @@ struct AttentionWeights {
                         brings_biases = Kernel::brings_biases, shares_tiles = Kernel::shares_tiles,
                         scales_keys = Kernel::scales_keys, scales_steps = Kernel::scales_steps,
                         bounds_rows = Kernel::bounds_rows;
+  /// What dropout draws is found where it is needed.
+  static constexpr bool draws_late = requires { requires Atoms::draws_late; };
   static constexpr Compute log2_e = Kernel::log2_e;
   static constexpr Compute most_moderate = Compute(1 << 16);  // of exponents whose rounding does not show
 
@@ -280,21 +282,25 @@ struct AttentionWeights {
 
   /// The random words of step j. They wait for nothing: a consumer has time for them while its scores are multiplied.
   KOKKOS_FORCEINLINE_FUNCTION auto draw(Math& math, int j) const {
-    if constexpr (drops) {
+    if constexpr (!drops) {
+      return KeepsAll{};
+    } else if constexpr (draws_late) {
+      return DropsTile<false>{&kernel.dropout, t.batch, t.head, t.query, Kernel::key(t, j)};
+    } else {
       static_assert(BN % DropoutRule::keys == 0);
       int const first_key = Kernel::key(t, j);
       return math.template words<BM, BN>(kernel.dropout.dropped_below > 0, [this, first_key](int r, int c) {
         return kernel.dropout.words(t.batch, t.head, t.query + r, first_key + c);
       });
-    } else {
-      return KeepsAll{};
     }
   }
   /// Some weights become 0, behind their sums.
-  template <class Words>
-  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Words const& words, Scores& s) const {
-    if constexpr (drops)
-      math.for_each_of_words(s, words, [&](Compute& x, std::uint32_t word, bool odd) {
+  template <class Drawn>
+  KOKKOS_FORCEINLINE_FUNCTION void drop(Math& math, Drawn const& drawn, Scores& s) const {
+    if constexpr (drops && draws_late)
+      math.clear_unset(s, drawn);
+    else if constexpr (drops)
+      math.for_each_of_words(s, drawn, [&](Compute& x, std::uint32_t word, bool odd) {
         x = kernel.dropout.drops(word, odd) ? Compute(0) : x;
       });
   }
