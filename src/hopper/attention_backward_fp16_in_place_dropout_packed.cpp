@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include <tessera/attention/backward_run.hpp>
+#include <tessera/attention/backward_instances.hpp>
 
 namespace tessera::detail {
 TESSERA_FOR_EACH_SPACE_OF_PART(TESSERA_BACKWARD_BULK_IN_PLACE_FP16_DROPOUT_PACKED)
