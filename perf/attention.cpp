@@ -5,9 +5,10 @@
 // Variants: full, causal, window1024 (causal, so many keys), packed and documents (causal, of 512 to 4096 tokens one
 // behind the other), and of bf16 causal with a score: alibi, relative (distances up to 128), bias (of each query and
 // key, for all heads) and softcap (at 50), in FLOP/s; scaled128, full with scales of each head and 128 keys; decode,
-// full in B/s; paged64, the same with keys in shuffled
-// pages of 64 and lengths between an eighth of Sk and Sk. The type tf32 is fp32 that may be rounded to it; e4m3 has
-// results of bf16. The copy of V that these take is part of the time.
+// full in B/s; paged64, the same with keys in shuffled pages of 64 and lengths between an eighth of Sk and Sk. full and
+// causal with dropout of a tenth of the weights (full_dropout); these, windows and packed on the pipeline of
+// asynchronous copies, whatever else there is (full_tensor_core, full_dropout_tensor_core). The type tf32 is fp32 that
+// may be rounded to it; e4m3 has results of bf16. The copy of V that these take is part of the time.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -35,9 +36,17 @@ struct Sight {
   bool tile_scales = false;
   std::int64_t pairs = 0;  // visible, of one head
   std::string score;       // functor, if any
+  bool drops = false, tensor_core = false;
 
-  static Sight of(std::string const& variant, model::AttentionShape const& s) {
+  static Sight of(std::string const& asked, model::AttentionShape const& s) {
     Sight sight;
+    std::string variant = without_tensor_core(asked);
+    sight.tensor_core = variant != asked;
+    sight.drops = variant == "full_dropout" || variant == "causal_dropout";
+    if (sight.drops) variant = variant.substr(0, variant.find('_'));
+    if (sight.tensor_core && variant != "full" && variant != "causal" && variant != "packed" &&
+        variant.rfind("window", 0) != 0)
+      throw std::invalid_argument("--variant=" + asked + ": _tensor_core is for full, causal, windows and packed");
     bool const paged = variant.rfind("paged", 0) == 0;
     if (paged) sight.page = std::stoll(variant.substr(5));
     sight.decode = paged || variant == "decode";
@@ -57,9 +66,9 @@ struct Sight {
     else if (variant == "packed" || variant == "documents")
       sight.take_documents(variant == "packed", s.query_length);
     else
-      throw std::invalid_argument("--variant=" + variant +
-                                  ": full, causal, window and its keys, packed, documents, alibi, relative, bias, "
-                                  "softcap, scaled128, decode, or paged and the keys of a page");
+      throw std::invalid_argument("--variant=" + asked +
+                                  ": full, causal, these with _dropout, window and its keys, packed, documents, alibi, "
+                                  "relative, bias, softcap, scaled128, decode, or paged and the keys of a page");
     return sight;
   }
 
@@ -178,6 +187,11 @@ std::vector<Implementation> implementations(Exec const& exec, model::AttentionSh
   auto const o = zero_view<Tensor4<Exec, OutputOf<T>>>(exec, s.batch, s.query_heads, s.query_length, s.head_size);
   AttentionOptions options{.causal = sight.causal, .allow_tf32 = tf32};
   if (sight.window > 0) options.window_left = sight.window - 1;
+  if (sight.drops) options.dropout = {.p = 0.1, .seed = 1};
+  if (sight.tensor_core) {
+    options.algorithm = AttentionAlgorithm::tensor_core;
+    options.allow_fallback = false;
+  }
   if constexpr (std::is_same_v<T, bf16_t>) {
     if (!sight.score.empty()) return {attention_with_score(exec, q, k, v, o, sight.score)};
     if (!sight.starts.empty() && !sight.packed) return {attention_over_documents(exec, q, k, v, o, sight.starts)};
@@ -210,7 +224,8 @@ Case attention_case(Session<Exec>& session, std::string const& type, std::string
   c.counts_flops = !sight.decode;
   // The scores that the plain loop stores are what limits it.
   double const scores = 4.0 * shape.batch * shape.query_heads * shape.query_length * shape.kv_length;
-  bool const ordinary = sight.pairs == 0 && sight.page == 0 && sight.score.empty() && !sight.tile_scales;
+  bool const ordinary = sight.pairs == 0 && sight.page == 0 && sight.score.empty() && !sight.tile_scales &&
+                        !sight.drops && !sight.tensor_core;
   bool const plain = session.arguments().peers && ordinary && sizeof(T) > 1 && scores <= (session.on_host ? 64e6 : 2e9);
   c.implementations = {"tessera"};
   if (plain) c.implementations.push_back("plain");
@@ -284,6 +299,7 @@ int main(int argc, char** argv) {
   return tessera::perf::run_program(
       argc, argv,
       "Attention forward; --size=B1Hq32Hkv8Sq4096Sk4096D128 "
-      "--variant=full,causal,window1024,packed,documents,alibi,relative,bias,softcap,scaled128,decode,paged64",
+      "--variant=full,causal,full_dropout,full_tensor_core,window1024,packed,documents,alibi,relative,bias,softcap,"
+      "scaled128,decode,paged64",
       tessera::perf::Attention{});
 }

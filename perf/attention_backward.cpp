@@ -5,7 +5,8 @@
 // Variants: full, causal, either with sums of dQ in a fixed order (full_deterministic) or with dropout of a tenth of
 // the weights (full_dropout); causal ones with a window of keys (window1024), over documents told by ids (documents) or
 // by where they begin (packed, packed_deterministic), with scores (alibi, softcap, bias, and dbias, which has a
-// gradient; alibi_deterministic). Operands of 8 bits have scales of heads. FLOP/s count 2.5 times the
+// gradient; alibi_deterministic); any of them on the pipeline of asynchronous copies, whatever else there is
+// (full_tensor_core, full_dropout_tensor_core). Operands of 8 bits have scales of heads. FLOP/s count 2.5 times the
 // forward's operations, of visible pairs.
 #include <stdexcept>
 #include <string>
@@ -27,7 +28,12 @@ struct BackwardVariant {
   std::string score;
   std::int64_t pairs = 0;  // of one head, where they are not those of all or of causal attention
 
-  BackwardVariant(std::string const& name, model::AttentionShape const& s) {
+  BackwardVariant(std::string const& asked, model::AttentionShape const& s) {
+    std::string const name = without_tensor_core(asked);
+    if (name != asked) {
+      options.forward.algorithm = options.algorithm = AttentionAlgorithm::tensor_core;
+      options.forward.allow_fallback = options.allow_fallback = false;
+    }
     std::string const base = name.substr(0, name.find('_')), rest = name.substr(base.size());
     options.forward.causal = base != "full";
     options.deterministic = rest == "_deterministic";
@@ -38,7 +44,7 @@ struct BackwardVariant {
       score = base;
       known = true;
     } else if (s.batch == 1 && s.query_length == s.kv_length &&
-               ((base == "documents" && rest.empty()) ||
+               ((base == "documents" && rest.empty() && name == asked) ||
                 (base == "packed" && (rest.empty() || options.deterministic)))) {
       packed = base == "packed";
       starts = document_starts(s.kv_length);
@@ -52,9 +58,10 @@ struct BackwardVariant {
     }
     if (!known)
       throw std::invalid_argument(
-          "--variant=" + name +
+          "--variant=" + asked +
           ": full, causal, and these with _deterministic or _dropout, alibi, softcap, bias, dbias, and of as "
-          "many queries as keys window and its keys, or of one batch entry documents, packed or packed_deterministic");
+          "many queries as keys window and its keys, or of one batch entry documents, packed or packed_deterministic; "
+          "behind any of them _tensor_core");
   }
 };
 

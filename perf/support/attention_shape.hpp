@@ -51,6 +51,14 @@ inline std::string to_string(model::AttentionShape const& s) {
          n(s.kv_length) + "D" + n(s.head_size);
 }
 
+/// A variant's name without what asks for the pipeline of asynchronous copies, if that is there.
+inline std::string without_tensor_core(std::string const& variant) {
+  std::string const suffix = "_tensor_core";
+  bool const asks =
+      variant.size() > suffix.size() && variant.compare(variant.size() - suffix.size(), suffix.size(), suffix) == 0;
+  return asks ? variant.substr(0, variant.size() - suffix.size()) : variant;
+}
+
 /// The shapes of published tables: batch · sequence = 16384, heads · size = 2048.
 inline std::vector<std::string> published_attention_sizes(std::initializer_list<int> features,
                                                           std::initializer_list<int> lengths = {1024, 4096, 16384}) {
