@@ -12,11 +12,11 @@ namespace {
 
 /// Few and many keys and queries, tiles that hang over edges, heads that share keys, features that do not fill a tile,
 /// queries that see no key where these come last, tiles of keys that teams share.
-constexpr AttentionShape shapes[] = {{1, 1, 1, 64, 128, 64, 64},    {2, 4, 2, 300, 333, 128, 128},
-                                     {1, 6, 1, 130, 257, 64, 64},   {1, 2, 2, 77, 500, 40, 64},
-                                     {1, 2, 1, 257, 129, 96, 112},  {1, 1, 1, 1, 300, 128, 128},
-                                     {1, 2, 2, 190, 70, 128, 72},   {2, 1, 1, 150, 1, 64, 64},
-                                     {1, 8, 1, 300, 200, 128, 128}, {1, 8, 1, 270, 140, 64, 64}};
+constexpr AttentionShape shapes[] = {
+    {1, 1, 1, 64, 128, 64, 64},  {2, 4, 2, 300, 333, 128, 128}, {1, 6, 1, 130, 257, 64, 64},
+    {1, 2, 2, 77, 500, 40, 64},  {1, 2, 1, 257, 129, 96, 112},  {1, 1, 1, 1, 300, 128, 128},
+    {1, 2, 2, 190, 70, 128, 72}, {2, 1, 1, 150, 1, 64, 64},     {1, 8, 1, 300, 200, 128, 128},
+    {1, 8, 1, 270, 140, 64, 64}, {1, 4, 2, 130, 150, 256, 256}, {2, 2, 1, 77, 100, 136, 192}};
 
 /// By the kernel for devices of little scratch.
 template <class Exec, class T, int D>

@@ -74,14 +74,10 @@ struct LaneFlags {
     int const at = (j * Rows + i) * 4 + e;
     return (bits[at / 32] >> at % 32 & 1) != 0;
   }
-  /// From here on the compiler looks at bits anew. Else it keeps what it has taken apart before, a register each, or
-  /// finds them where they are used, which takes more.
-  __device__ __forceinline__ void settle() {
-    for (std::uint32_t& x : bits) x = static_cast<std::uint32_t>(ptx::anew(static_cast<int>(x)));
-  }
+  /// From here on the compiler looks at bits anew. Else it keeps what it has taken apart before, a register each.
   __device__ __forceinline__ LaneFlags anew() const {
     LaneFlags own = *this;
-    own.settle();
+    for (std::uint32_t& x : own.bits) x = static_cast<std::uint32_t>(ptx::anew(static_cast<int>(x)));
     return own;
   }
 };

@@ -327,7 +327,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     } else if constexpr (of_keys) {
       if constexpr (rounds_for_all) math.share();
       math.multiply(work.ds, step.from->q, work.dk, true);
-      if constexpr (rounds_for_all) math.template wait_for<1>(work.dv);
+      if constexpr (rounds_for_all) math.template wait_for<1>(work.dv);  // behind the next scores they would spill
     }
   }
   /// dS of what arrives for weights.
