@@ -34,8 +34,6 @@ struct RowAtoms : TeamAtoms<Sizes> {
   struct RightTransposed : SwizzledTile<Element, K, N> {};  // (K,N)
   /// Factors of products along either index: matrix loads read 16 bits both ways.
   template <int R, int C>
-  struct LeftEither : Left<R, C> {};  // (R,C)
-  template <int R, int C>
   struct RightEither : SwizzledTile<Element, R, C> {};  // (R,C)
 
   template <class Tile>
@@ -140,50 +138,11 @@ struct RowAtoms : TeamAtoms<Sizes> {
       wait_all_but<Pending>(acc);
     }
 
-    /// A thread's numbers of those of N columns.
-    template <int N>
-    struct ColumnValues {
-      float2 v[N / 8];
-    };
-    template <int N>
-    __device__ __forceinline__ ColumnValues<N> columns(Compute const (&cols)[N]) const {
-      ColumnValues<N> own;
-#pragma unroll
-      for (int j = 0; j < N / 8; ++j) own.v[j] = *reinterpret_cast<float2 const*>(cols + lane() % 4 * 2 + j * 8);
-      return own;
-    }
-    /// f(element, its column's value)
-    template <int M, int N, class F>
-    __device__ __forceinline__ void for_each_with_column(Accumulator<M, N>& acc, ColumnValues<N> const& cols,
-                                                         F const& f) const {
-      each(acc, [&](Compute& x, int, int j, int e) { f(x, e % 2 ? cols.v[j].y : cols.v[j].x); });
-    }
-    /// f(element of one, element of the other, its column's value)
-    template <int M, int N, class F>
-    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
-                                                    ColumnValues<N> const& cols, F const& f) const {
-      each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], e % 2 ? cols.v[j].y : cols.v[j].x); });
-    }
     /// f(element of one, element of the other, its row's value)
     template <int M, int N, class F>
     __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
                                                     RowValues<M> const& rows, F const& f) const {
       each(acc, [&](Compute& x, int i, int j, int e) { f(x, other.r[i][j][e], rows.v[i * 2 + e / 2]); });
-    }
-    /// f(element of one, element of the other, its column's value, flag). Beside f there are no registers for all
-    /// columns' values.
-    template <int M, int N, class Flags, class F>
-    __device__ __forceinline__ void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other,
-                                                    Compute const (&cols)[N], Flags const& flags, F const& f) const {
-      auto const set = lane_flags(flags);
-#pragma unroll
-      for (int j = 0; j < Accumulator<M, N>::cols; ++j) {
-        float2 const values = *reinterpret_cast<float2 const*>(cols + lane() % 4 * 2 + j * 8);
-#pragma unroll
-        for (int i = 0; i < Accumulator<M, N>::rows; ++i)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) f(acc.r[i][j][e], other.r[i][j][e], e % 2 ? values.y : values.x, set(i, j, e));
-      }
     }
     /// f(element of one, element of the other, its row's value, flag)
     template <int M, int N, class Flags, class F>
@@ -316,48 +275,6 @@ struct RowAtoms : TeamAtoms<Sizes> {
             auto const& block = from.r[i][k * 2 + q / 2];
             to.r[i][k][q] = packed_pair<Element>(block[q % 2 * 2], block[q % 2 * 2 + 1]);
           }
-    }
-
-    template <int M, int K>
-    __device__ __forceinline__ void round(Accumulator<M, K> const& from, NoFlags, Rounded<M, K>& to) const {
-      round(from, to);
-    }
-    /// Those whose flag is not set as 0.
-    template <int M, int K, class F>
-    __device__ __forceinline__ void round(Accumulator<M, K> const& from, Flags<M, K, F> const& flags,
-                                          Rounded<M, K>& to) const {
-#pragma unroll
-      for (int i = 0; i < Rounded<M, K>::rows; ++i)
-#pragma unroll
-        for (int k = 0; k < K / 16; ++k)
-#pragma unroll
-          for (int q = 0; q < 4; ++q) {
-            int const j = k * 2 + q / 2, e = q % 2 * 2;
-            to.r[i][k][q] = packed_pair<Element>(flags(i, j, e) ? from.r[i][j][e] : Compute(0),
-                                                 flags(i, j, e + 1) ? from.r[i][j][e + 1] : Compute(0));
-          }
-    }
-    /// to = what f(element, its column's value, row, column, flag) returns, which may change the element. Beside f
-    /// there are no registers for all columns' values.
-    template <int M, int K, class Flags, class F>
-    __device__ __forceinline__ void round_each(Accumulator<M, K>& from, Compute const (&cols)[K], Flags const& flags,
-                                               Rounded<M, K>& to, F const& f) const {
-      auto const set = lane_flags(flags);
-      int const row0 = row<M>() + lane() / 4, col0 = lane() % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < Accumulator<M, K>::cols; ++j) {
-        float2 const values = *reinterpret_cast<float2 const*>(cols + col0 + j * 8);
-#pragma unroll
-        for (int i = 0; i < Accumulator<M, K>::rows; ++i)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            auto& pair = from.r[i][j];
-            int const r = row0 + i * 16 + h * 8, c = col0 + j * 8, e = h * 2;
-            Compute const x = f(pair[e], values.x, r, c, set(i, j, e)),
-                          y = f(pair[e + 1], values.y, r, c + 1, set(i, j, e + 1));
-            to.r[i][j / 2][j % 2 * 2 + h] = packed_pair<Element>(x, y);
-          }
-      }
     }
 
     /// Any type, address and strides, through the ring.
