@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "attention/operands.hpp"
+#include "attention/packed.hpp"
 #include "support/tensor_cores.hpp"
 
 using namespace tessera;
@@ -99,8 +99,7 @@ TEST_CASE_TEMPLATE_APPLY(tensor_core_dropout_id, Spaces);
 
 /// Sequences that begin where neither tiles of queries nor of keys do.
 template <class Exec, class T>
-void check_packed(AttentionShape const& z, std::vector<int> const& q_h, std::vector<int> const& k_h,
-                  AttentionOptions options) {
+void check_packed_dropping(AttentionShape const& z, Starts const& q_h, Starts const& k_h, AttentionOptions options) {
   auto const starts = static_cast<int>(q_h.size());
   ViewOf<Exec, int*> const queries("starts", starts), keys("starts", starts);
   fill(queries, q_h), fill(keys, k_h);
@@ -110,23 +109,20 @@ void check_packed(AttentionShape const& z, std::vector<int> const& q_h, std::vec
   options.key_starts = keys;
   options.dropout = some;
   attention(Exec{}, x.ov, x.qv, x.kv, x.vv, options);
-  auto const sequence = [](std::vector<int> const& ends, int at) {
-    int s = 0;
-    while (at >= ends[std::size_t(s) + 1]) ++s;
-    return s;
-  };
   check_dropped(
-      x, [&](int, int i, int j) { return sequence(q_h, i) == sequence(k_h, j); }, rounded(some.p),
+      x, [&](int, int i, int j) { return sequence_of(q_h, i) == sequence_of(k_h, j); }, rounded(some.p),
       [&](int, int h, int i, int j) {
-        auto const s = static_cast<std::size_t>(sequence(q_h, i));
+        auto const s = static_cast<std::size_t>(sequence_of(q_h, i));
         return attention_keeps(some, static_cast<int>(s), h, i - q_h[s], j - k_h[s]);
       });
 }
 
 TEST_CASE_TEMPLATE_DEFINE("dropout of packed sequences counts from their first query and key on", Exec, packed_id) {
-  check_packed<Exec, float>({1, 2, 1, 90, 110, 16, 16}, {0, 40, 90}, {0, 35, 110}, {});
-  check_packed<Exec, bf16_t>({1, 2, 1, 190, 310, 64, 64}, {0, 40, 190}, {0, 135, 310}, on_tensor_cores<Exec>());
-  check_packed<Exec, fp16_t>({1, 2, 2, 190, 310, 128, 96}, {0, 40, 190}, {0, 135, 310}, on_tensor_cores<Exec>());
+  check_packed_dropping<Exec, float>({1, 2, 1, 90, 110, 16, 16}, {0, 40, 90}, {0, 35, 110}, {});
+  check_packed_dropping<Exec, bf16_t>({1, 2, 1, 190, 310, 64, 64}, {0, 40, 190}, {0, 135, 310},
+                                      on_tensor_cores<Exec>());
+  check_packed_dropping<Exec, fp16_t>({1, 2, 2, 190, 310, 128, 96}, {0, 40, 190}, {0, 135, 310},
+                                      on_tensor_cores<Exec>());
 }
 TEST_CASE_TEMPLATE_APPLY(packed_id, Spaces);
 
