@@ -272,38 +272,25 @@ struct GridAtoms : TeamAtoms<Sizes> {
     __device__ __forceinline__ void add_to(Blocks<M, N, Rows, Cols> const& acc, Compute* sums) const {
       using Order = SumOrder<M, N>;
       int const t = Order::number_step == 1 ? ptx::thread() : thread;
-      Compute* const to = sums + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
+      each_block_in_order<Order>(acc, t, sums, [](Compute* block, Compute const(&x)[4]) {
+        if constexpr (Order::number_step == 1)
+          ptx::add_four(block, x);
+        else
 #pragma unroll
-      for (int i = 0; i < acc.rows; ++i)
-#pragma unroll
-        for (int j = 0; j < acc.cols; ++j) {
-          Compute* const block = to + (i * (N / 8) + j) * Order::block;
-          if constexpr (Order::number_step == 1)
-            ptx::add_four(block, acc.r[i][j]);
-          else
-#pragma unroll
-            for (int e = 0; e < 4; ++e) ptx::add_one(block + e * Order::number_step, acc.r[i][j][e]);
-        }
+          for (int e = 0; e < 4; ++e) ptx::add_one(block + e * Order::number_step, x[e]);
+      });
     }
-
-    /// Numbers in memory, in SumOrder, become acc's.
+    /// They become acc's.
     template <int M, int N, int Rows, int Cols>
     __device__ __forceinline__ void write_to(Blocks<M, N, Rows, Cols> const& acc, Compute* numbers) const {
       using Order = SumOrder<M, N>;
-      int const t = own();
-      Compute* const to = numbers + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
+      each_block_in_order<Order>(acc, own(), numbers, [](Compute* block, Compute const(&x)[4]) {
+        if constexpr (Order::number_step == 1)
+          *reinterpret_cast<float4*>(block) = {x[0], x[1], x[2], x[3]};
+        else
 #pragma unroll
-      for (int i = 0; i < acc.rows; ++i)
-#pragma unroll
-        for (int j = 0; j < acc.cols; ++j) {
-          Compute* const block = to + (i * (N / 8) + j) * Order::block;
-          Compute const(&x)[4] = acc.r[i][j];
-          if constexpr (Order::number_step == 1)
-            *reinterpret_cast<float4*>(block) = {x[0], x[1], x[2], x[3]};
-          else
-#pragma unroll
-            for (int e = 0; e < 4; ++e) block[e * Order::number_step] = x[e];
-        }
+          for (int e = 0; e < 4; ++e) block[e * Order::number_step] = x[e];
+      });
     }
 
     /// Of N columns.
@@ -469,6 +456,16 @@ struct GridAtoms : TeamAtoms<Sizes> {
         for (int j = 0; j < acc.cols; ++j)
 #pragma unroll
           for (int e = 0; e < 4; ++e) f(acc.r[i][j][e], i, j, e);
+    }
+    /// f(where thread t's first number of a block lies, its four numbers), for all blocks of acc.
+    template <class Order, int M, int N, int Rows, int Cols, class F>
+    __device__ __forceinline__ static void each_block_in_order(Blocks<M, N, Rows, Cols> const& acc, int t,
+                                                               Compute* numbers, F const& f) {
+      Compute* const to = numbers + Order::at(acc.row(t), acc.col(t)) + t % 32 * Order::lane_step;
+#pragma unroll
+      for (int i = 0; i < acc.rows; ++i)
+#pragma unroll
+        for (int j = 0; j < acc.cols; ++j) f(to + (i * (N / 8) + j) * Order::block, acc.r[i][j]);
     }
     /// f(element, its column's value, i, j, e)
     template <int M, int N, class F>

@@ -155,19 +155,10 @@ struct RowAtoms : TeamAtoms<Sizes> {
     /// instructions to put together or, as words, registers.
     template <int M, int N, class F>
     __device__ __forceinline__ void clear_unset(Accumulator<M, N>& acc, F const& f) const {
-      static_assert(!F::words_for_rows && Accumulator<M, N>::cols % 4 == 0);
-      int const row0 = row<M>() + lane() / 4, col0 = lane() % 4 * 2;
-#pragma unroll
-      for (int quarter = 0; quarter < Accumulator<M, N>::cols / 4; ++quarter)
-#pragma unroll
-        for (int h = 0; h < 2 * Accumulator<M, N>::rows; ++h) {
-          auto const four = f.words(row0 + h * 8, col0 + quarter * 32);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            Compute& x = acc.r[h / 2][quarter * 4 + i / 2][h % 2 * 2 + i % 2];
-            x = f.flag(four[i / 2], i % 2 != 0) ? x : Compute(0);
-          }
-        }
+      using Acc = Accumulator<M, N>;
+      each_flag_of_columns<Acc::rows, Acc::cols>(
+          f, row<M>() + lane() / 4, lane() % 4 * 2,
+          [&](int i, int j, int e, bool flag) { acc.r[i][j][e] = flag ? acc.r[i][j][e] : Compute(0); });
     }
     template <int M, int N, class F>
     __device__ __forceinline__ void find_flags(F const& f, Flags<M, N, F>& flags) const {

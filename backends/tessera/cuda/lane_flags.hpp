@@ -34,22 +34,27 @@ __device__ __forceinline__ std::uint32_t lane_flags_of_rows(F const& f, int row,
   std::uint32_t const own = odd ? of_odd << 1 : of_even, others = odd ? of_even << 1 : of_odd;
   return own | __shfl_xor_sync(~0u, others, 4);
 }
-/// Of Rows x Cols blocks from (row, col) on, words being for columns, of which 32 from a multiple of 32 on are four
-/// blocks': a lane has both neighbours, in all words.
-template <int Rows, int Cols, class F>
-__device__ __forceinline__ std::uint32_t lane_flags_of_columns(F const& f, int row, int col) {
-  static_assert(Rows * Cols <= 8 && Cols % 4 == 0);
-  std::uint32_t bits = 0;
+/// g(i, j, e, flag) for element e of each of Rows x Cols blocks (i, j) from (row, col) on, words being for columns, of
+/// which 32 from a multiple of 32 on are four blocks': a lane has both neighbours, in all words.
+template <int Rows, int Cols, class F, class G>
+__device__ __forceinline__ void each_flag_of_columns(F const& f, int row, int col, G const& g) {
+  static_assert(!F::words_for_rows && Cols % 4 == 0);
 #pragma unroll
   for (int quarter = 0; quarter < Cols / 4; ++quarter)
 #pragma unroll
     for (int h = 0; h < 2 * Rows; ++h) {
       auto const four = f.words(row + h * 8, col + quarter * 32);
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
-        bits |= std::uint32_t(f.flag(four[i / 2], i % 2 != 0))
-                << (((quarter * 4 + i / 2) * Rows + h / 2) * 4 + h % 2 * 2 + i % 2);
+      for (int i = 0; i < 8; ++i) g(h / 2, quarter * 4 + i / 2, h % 2 * 2 + i % 2, f.flag(four[i / 2], i % 2 != 0));
     }
+}
+/// Of the 32 first elements, or all if there are fewer.
+template <int Rows, int Cols, class F>
+__device__ __forceinline__ std::uint32_t lane_flags_of_columns(F const& f, int row, int col) {
+  constexpr int cols = Rows * Cols < 8 ? Cols : 8 / Rows;
+  std::uint32_t bits = 0;
+  each_flag_of_columns<Rows, cols>(
+      f, row, col, [&](int i, int j, int e, bool flag) { bits |= std::uint32_t(flag) << ((j * Rows + i) * 4 + e); });
   return bits;
 }
 
@@ -66,7 +71,7 @@ struct LaneFlags {
       if constexpr (F::words_for_rows)
         bits[part] = lane_flags_of_rows<Rows, Cols>(f, row, first);
       else
-        bits[part] = lane_flags_of_columns<Rows, (Rows * Cols < 8 ? Cols : 8 / Rows)>(f, row, first);
+        bits[part] = lane_flags_of_columns<Rows, Cols>(f, row, first);
     }
   }
   /// Of element e of block (i, j).

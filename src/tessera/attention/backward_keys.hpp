@@ -39,8 +39,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
 
   /// Sums of dK, and parts of dQ, are formed and added as soon as there is something to form them of, before the next
   /// step's scores; else behind these.
-  static constexpr bool keys_at_once = requires { requires Atoms::keys_at_once; };
-  static constexpr bool adds_at_once = requires { requires Atoms::adds_at_once; };
+  static constexpr bool at_once = requires { requires Atoms::at_once; };
   /// What is rounded lies where all warps find it once they have shared it.
   static constexpr bool rounds_for_all = requires { requires Atoms::rounds_for_all; };
 
@@ -321,9 +320,9 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       math.share(work.ds, all);
       math.multiply(work.ds, step.from->q, work.dk, true);
       math.template wait_for<1>(work.dv);  // makes room for dQ
-      if constexpr (keys_at_once) math.template wait_for<1>(work.dk);
+      if constexpr (at_once) math.template wait_for<1>(work.dk);
       math.multiply(all, step.keys->k, work.dq);
-      if constexpr (adds_at_once) add_queries(math, t, step, work);
+      if constexpr (at_once) add_queries(math, t, step, work);
     } else if constexpr (of_keys) {
       if constexpr (rounds_for_all) math.share();
       math.multiply(work.ds, step.from->q, work.dk, true);
@@ -389,7 +388,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     if constexpr (adds_queries && !in_place) math.template wait_for<Pending>(work.dq);
     if constexpr (of_keys) qs.release();
     if constexpr (of_values) os.release();
-    if constexpr (adds_queries && !in_place && !adds_at_once) add_queries(math, t, step, work);
+    if constexpr (adds_queries && !in_place && !at_once) add_queries(math, t, step, work);
   }
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void add_queries(Math& math, Tile const& t, Step const& step, Work& work) const {

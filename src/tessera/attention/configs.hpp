@@ -259,8 +259,7 @@ template <int Features, bool Packed, bool Drops>
 struct BackwardAsyncBeside : BackwardAsyncAdds {
   static constexpr int BM = Features > 128 ? 32 : 64, BN = Features > 128 ? 64 : 128, D = Features;
   static constexpr bool few_registers = true;
-  static constexpr bool at_once = Drops && Features > (Packed ? 64 : 128), keys_at_once = at_once,
-                        adds_at_once = at_once;
+  static constexpr bool at_once = Drops && Features > (Packed ? 64 : 128);
   static constexpr bool fewest_registers = Features == 128 && (!Packed || Drops);
 };
 /// The passes on the pipeline of asynchronous copies: that over the keys has the same tiles without dQ, beside others
