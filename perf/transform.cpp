@@ -29,6 +29,7 @@ struct SinCosSquares {
   }
   constexpr auto for_narrow() const { return SinCosSquares<fn::narrow::sin, fn::narrow::cos>{}; }
   constexpr auto for_usual() const { return SinCosSquares<fn::usual::sin, fn::usual::cos>{}; }
+  static constexpr bool usual_by_magnitude = true;
   template <class T>
   KOKKOS_FUNCTION static bool usual(T x) {
     return fn::narrow::sin::usual(x);
@@ -43,10 +44,11 @@ struct GeluSinCos {
     return Gelu{}(x + b) * Sin{}(x) + Cos{}(x);
   }
   constexpr auto for_narrow() const { return GeluSinCos<fn::narrow::gelu, fn::narrow::sin, fn::narrow::cos>{}; }
-  constexpr auto for_usual() const { return GeluSinCos<fn::narrow::gelu, fn::usual::sin, fn::usual::cos>{}; }
+  constexpr auto for_usual() const { return GeluSinCos<fn::usual::gelu, fn::usual::sin, fn::usual::cos>{}; }
+  static constexpr bool usual_by_magnitude = true;
   template <class T>
-  KOKKOS_FUNCTION static bool usual(T x, T) {
-    return fn::narrow::sin::usual(x);
+  KOKKOS_FUNCTION static bool usual(T x, T b) {
+    return fn::narrow::sin::usual(x) & fn::narrow::gelu::usual(x + b);
   }
 };
 

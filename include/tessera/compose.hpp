@@ -62,7 +62,10 @@ struct Chain {
       return chained(first, narrow_rest);
   }
   /// Where one of them has a text for usual arguments.
-  static constexpr bool any_usual = !wants_index && (has_usual_v<First> || has_usual_v<Chain<Rest...>>);
+  static constexpr bool any_usual = !wants_index && (has_usual_v<First> || has_usual_v<Chain<Rest...>>),
+                        usual_by_magnitude = usual_by_magnitude_v<First> &&
+                                             (!has_usual_v<Chain<Rest...>> ||
+                                              (keeps_magnitudes_v<First> && Chain<Rest...>::usual_by_magnitude));
   constexpr auto for_usual() const requires any_usual {
     return chained(tessera::for_usual(first), tessera::for_usual(rest));
   }
@@ -80,7 +83,7 @@ struct Chain {
 
 template <class Last>
 struct Chain<Last> {
-  static constexpr bool wants_index = wants_index_v<Last>;
+  static constexpr bool wants_index = wants_index_v<Last>, usual_by_magnitude = usual_by_magnitude_v<Last>;
   Last last;
 
   template <class... T>

@@ -70,6 +70,12 @@ inline constexpr bool keeps_accuracy_v = requires {
   requires F::keeps_accuracy;
 };
 
+/// True for functors of which |f(x...)| <= |f(|x|...)|, which grows with every |x|.
+template <class F>
+inline constexpr bool keeps_magnitudes_v = requires {
+  requires F::keeps_magnitudes;
+};
+
 }  // namespace detail
 }  // namespace tessera
 

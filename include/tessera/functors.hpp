@@ -62,6 +62,7 @@ namespace fn {
 
 /// a + b + ... for one or more inputs
 struct add {
+  static constexpr bool keeps_magnitudes = true;
   template <class... T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
     return (x + ...);
@@ -69,6 +70,7 @@ struct add {
 };
 /// a * b * ... for one or more inputs
 struct multiply {
+  static constexpr bool keeps_magnitudes = true;
   template <class... T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T... x) const {
     return (x * ...);
@@ -97,7 +99,7 @@ struct max {
 };
 /// factor * x
 struct scale {
-  static constexpr bool keeps_accuracy = true;
+  static constexpr bool keeps_accuracy = true, keeps_magnitudes = true;
   double factor = 1;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
@@ -106,7 +108,7 @@ struct scale {
 };
 /// -x
 struct negate {
-  static constexpr bool keeps_accuracy = true;
+  static constexpr bool keeps_accuracy = true, keeps_magnitudes = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION constexpr auto operator()(T x) const {
     return -x;

@@ -16,7 +16,9 @@
 /// Such a functor may have a third text, for usual arguments and results of no more than eight significant bits (bf16
 /// and 8-bit types): `usual(x...)` says whether arguments are, and `for_usual()` returns the functor that computes it.
 /// A GPU's transform takes it for packs of elements that are all usual, so that what is rare costs no branch an
-/// element.
+/// element. Where what is usual of some arguments is so of all that have no larger magnitudes, a member
+/// `static constexpr bool usual_by_magnitude = true` says so, and `usual` may be asked once, of the largest magnitude
+/// of each argument.
 
 #include <Kokkos_Core.hpp>
 #include <type_traits>
@@ -59,6 +61,11 @@ template <class F>
 inline constexpr bool has_usual_v = requires(F const& f) {
   f.for_usual();
 };
+/// Whether usual(f, x...) may be asked of magnitudes that may be those of different elements.
+template <class F>
+inline constexpr bool usual_by_magnitude_v = !has_usual_v<F> || requires {
+  requires F::usual_by_magnitude;
+};
 template <class F>
 using UsualOf = decltype(for_usual(std::declval<F const&>()));
 
@@ -97,6 +104,13 @@ struct cos {
     return detail::cosine_of_few_turns(static_cast<float>(x));
   }
 };
+/// x Phi(x) for |x| < 6
+struct gelu {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION float operator()(T x) const {
+    return detail::gelu_of_few_deviations(static_cast<float>(x));
+  }
+};
 
 }  // namespace fn::usual
 
@@ -109,6 +123,7 @@ struct sin {
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
     return detail::sine<true>(static_cast<float>(x));
   }
+  static constexpr bool usual_by_magnitude = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION static bool usual(T x) {
     return detail::few_turns(static_cast<float>(x));
@@ -121,6 +136,7 @@ struct cos {
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
     return detail::cosine<true>(static_cast<float>(x));
   }
+  static constexpr bool usual_by_magnitude = true;
   template <class T>
   KOKKOS_INLINE_FUNCTION static bool usual(T x) {
     return detail::few_turns(static_cast<float>(x));
@@ -167,6 +183,12 @@ struct gelu {
   KOKKOS_INLINE_FUNCTION float operator()(T x) const {
     return detail::gelu_for_narrow(static_cast<float>(x));
   }
+  static constexpr bool usual_by_magnitude = true;
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool usual(T x) {
+    return detail::few_deviations(static_cast<float>(x));
+  }
+  static constexpr auto for_usual() { return fn::usual::gelu{}; }
 };
 /// x (1 + tanh(u)) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
 struct gelu_tanh {

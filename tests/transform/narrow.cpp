@@ -211,7 +211,10 @@ TEST_CASE("what is usual is asked of every stage of a chain") {
   CHECK(usual(fn::gelu{}, 1e30f));
   CHECK(!usual(fn::narrow::cos{}, std::numeric_limits<float>::quiet_NaN()));
   CHECK(std::is_same_v<detail::UsualOf<decltype(shifted)>, decltype(compose(fn::add{}, fn::usual::sin{}))>);
-  CHECK(!detail::has_usual_v<decltype(compose(fn::add{}, fn::narrow::gelu{}))>);
+  CHECK(std::is_same_v<detail::UsualOf<fn::narrow::gelu>, fn::usual::gelu>);
+  CHECK(usual(compose(fn::add{}, fn::narrow::gelu{}), 6.0f, -0.0625f));
+  CHECK(!usual(compose(fn::add{}, fn::narrow::gelu{}), -5.0f, -1.0f));
+  CHECK(!detail::has_usual_v<decltype(compose(fn::add{}, fn::narrow::tanh{}))>);
 }
 
 TEST_CASE_TEMPLATE_DEFINE("swiglu of narrow results", Exec, swiglu_id) {

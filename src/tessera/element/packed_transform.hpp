@@ -18,23 +18,27 @@
 #include <tessera/narrow_functors.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/unroll.hpp>
+#include <tessera/warp.hpp>
 
-// On machines of many threads a thread has a few packs of Width elements, one vector access each, in flight at once.
-// There are two kernels of them: of whole packs that follow each other, and of packs at any places.
+// On machines of many threads a thread has a pack of Width elements or a few, one vector access each, in flight at
+// once. There are kernels of whole packs, in one loop, in rows of whole teams and of few of them, and of packs at any
+// places. Each has a text of its own and no parameter that it does not need, since both take longer to fetch than few
+// elements.
 namespace tessera::detail {
 
 /// What the kernels share. One has packs() and run(team, thread, numbers of the inputs).
-template <class Kernel, class Exec, int Width, class F, class To, class... From>
+template <class Kernel, class Exec, int Threads, int Packs, int Width, class F, class To, class... From>
 struct TransformOfPacks {
   using Operands = Elements<F, To, From...>;
   using Real = typename Operands::Real;
   using Places = PackPlaces<Operands::operands, Width>;
-  // More accesses of a thread, or larger teams, spread what is under way over more memory: on an H200 a copy in four
-  // packs a thread takes 4 % longer.
-  static constexpr int threads = 128;
-  static constexpr int in_flight = Operands::inputs > 2 || Width >= 16 ? 1 : 2;
-  static constexpr int packs_a_team = threads * in_flight;
-  static constexpr int teams_at_once = std::is_same_v<Real, float> ? 10 : 1;  // 48 registers a thread
+  static constexpr int threads = Threads, in_flight = Packs, packs_a_team = threads * in_flight;
+  // As many threads as 48 registers leave room for, of what needs fewer 40, or 32 for a single pack: the more threads
+  // wait for memory beside those that compute, the nearer is a functor of many instructions to a copy.
+  static constexpr bool needs_48 = Operands::inputs > 2 || Operands::indexed || Width >= 16;
+  static constexpr int threads_of_fewer = in_flight == 1 ? 2048 : 1536,
+                       threads_at_once = needs_48 ? 1280 : threads_of_fewer,
+                       teams_at_once = std::is_same_v<Real, float> ? threads_at_once / threads : 1;
   static constexpr bool starts_early = true;
 
   template <class T>
@@ -46,25 +50,56 @@ struct TransformOfPacks {
   std::int64_t teams() const { return (std::int64_t{kernel().packs()} + packs_a_team - 1) / packs_a_team; }
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    wait_for_kernels_before<Exec>();
     kernel().run(team.league_rank(), thread_of<Exec>(team), std::index_sequence_for<From...>{});
   }
 
  protected:
-  /// Of element j of a pack index(j) is the linear index.
-  template <class Index, class... X>
-  KOKKOS_FORCEINLINE_FUNCTION static auto evaluate(F const& f, Index const& index, Pack<X, Width> const&... x) {
-    if constexpr (few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !Operands::indexed) {
-      bool all = true;
-      unroll<Width>([&](auto j) { all = all & usual(f, x[j]...); });
-      if (all) return results(for_usual(f), index, x...);
-    }
-    return results(f, index, x...);
+  /// store(u, result) of every pack u that is inside(u). index(u, j) is the linear index of its element j.
+  template <std::size_t... I, class Inside, class Index, class Store>
+  KOKKOS_FORCEINLINE_FUNCTION static void evaluate(std::index_sequence<I...>, F const& f, Stage const& stage,
+                                                   Inside const& inside, Index const& index, Store const& store) {
+    auto const by = [&](auto const& g) TESSERA_INLINE_LAMBDA {
+      unroll<in_flight>([&](auto u) TESSERA_INLINE_LAMBDA {
+        if (!inside(u)) return;
+        store(u, results(
+                     g, [&](int j) TESSERA_INLINE_LAMBDA { return index(u, j); },
+                     widen_pack<Real>(leaf<I>(stage).bits[u].pack())...));
+      });
+    };
+    if constexpr (few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !Operands::indexed)
+      if (are_usual<I...>(f, stage)) return by(for_usual(f));
+    by(f);
   }
 
  private:
+  using Atoms = WarpAtoms<KernelSpace<Exec>>;
+  static constexpr bool have_16_bits = ((sizeof(From) == 2) && ...);
+
   KOKKOS_FORCEINLINE_FUNCTION Kernel const& kernel() const { return static_cast<Kernel const&>(*this); }
 
+  template <std::size_t... I>
+  KOKKOS_FORCEINLINE_FUNCTION static bool are_usual(F const& f, Stage const& stage) {
+    // Two at a time, and before any is widened.
+    if constexpr (usual_by_magnitude_v<F> && Atoms::available && have_16_bits)
+      return usual(f, largest_magnitude(leaf<I>(stage))...);
+    bool all = true;
+    unroll<in_flight>([&](auto u) TESSERA_INLINE_LAMBDA {
+      all = all & are_usual(f, widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
+    });
+    return all;
+  }
+  template <class... X>
+  KOKKOS_FORCEINLINE_FUNCTION static bool are_usual(F const& f, Pack<X, Width> const&... x) {
+    bool all = true;
+    unroll<Width>([&](auto j) { all = all & usual(f, x[j]...); });
+    return all;
+  }
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION static float largest_magnitude(Staged<T> const& stage) {
+    Pack<T, Width> packs[in_flight];
+    unroll<in_flight>([&](auto u) { packs[u] = stage.bits[u].pack(); });
+    return __builtin_bit_cast(float, Atoms::largest_magnitude(packs));
+  }
   template <class G, class Index, class... X>
   KOKKOS_FORCEINLINE_FUNCTION static auto results(G const& f, Index const& index, Pack<X, Width> const&... x) {
     using Result = decltype(call(f, std::int64_t{}, x[0]...));
@@ -74,33 +109,97 @@ struct TransformOfPacks {
   }
 };
 
-/// Whole packs of one loop or, with Rows, of two, each team in one row: a load from every input and a store. Each has a
-/// text of its own and no parameter that it does not need, since both take longer to fetch than few elements.
-template <class Exec, int Width, bool Rows, class F, class To, class... From>
-struct WholePacks : TransformOfPacks<WholePacks<Exec, Width, Rows, F, To, From...>, Exec, Width, F, To, From...> {
-  using Base = TransformOfPacks<WholePacks, Exec, Width, F, To, From...>;
+/// Where rows of whole packs are.
+template <class Operands>
+struct RowSteps {
+  int bytes[Operands::operands];  // from a row to the next
+
+  template <class Places>
+  explicit RowSteps(Places const& p) {
+    for (int o = 0; o < Operands::operands; ++o) bytes[o] = p.step[o][1];
+  }
+  template <int Operand, class T>
+  KOKKOS_FORCEINLINE_FUNCTION T* elements(T* data, int row) const {
+    // Not by way of a number, of which a compiler does not know that it is an address of global memory.
+    using Byte = std::conditional_t<std::is_const_v<T>, char const, char>;
+    return reinterpret_cast<T*>(reinterpret_cast<Byte*>(data) + std::int64_t{row} * bytes[Operand]);
+  }
+  template <int Operand, int Width, class T>
+  KOKKOS_FORCEINLINE_FUNCTION PackBits<T, Width> const* pack(T const* data, int row, int column) const {
+    return reinterpret_cast<PackBits<T, Width> const*>(elements<Operand>(data, row)) + column;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t index([[maybe_unused]] int row, std::int64_t column) const {
+    if constexpr (Operands::indexed)
+      return std::int64_t{row} * bytes[Operands::operands - 1] + column;
+    else
+      return 0;
+  }
+};
+
+/// A thread's packs where they are many. More accesses of a thread, or larger teams, spread what is under way over more
+/// memory: on an H200 a copy in four packs a thread takes 4 % longer.
+template <int Width, class... From>
+inline constexpr int packs_in_flight = sizeof...(From) > 2 || Width >= 16 ? 1 : 2;
+
+template <class Kernel, class Exec, int Width, class F, class To, class... From>
+using TransformOfManyPacks =
+    TransformOfPacks<Kernel, Exec, 128, packs_in_flight<Width, From...>, Width, F, To, From...>;
+
+/// Whole packs of one loop.
+template <class Exec, int Width, class F, class To, class... From>
+struct WholePacks : TransformOfManyPacks<WholePacks<Exec, Width, F, To, From...>, Exec, Width, F, To, From...> {
+  using Base = TransformOfManyPacks<WholePacks, Exec, Width, F, To, From...>;
   using Base::in_flight, Base::packs_a_team, Base::threads;
   using typename Base::Operands, typename Base::Places;
-  struct NoRows {
-    explicit NoRows(Places const&) {}
-  };
-  struct RowsOfTeams {
-    Divisor teams;                 // of a row
-    int step[Operands::operands];  // bytes from a row to the next
-    explicit RowsOfTeams(Places const& p) : teams(static_cast<int>(p.count[0]) / packs_a_team) {
-      for (int o = 0; o < Operands::operands; ++o) step[o] = p.step[o][1];
-    }
-  };
 
   Operands elements;
   int pack_count;
-  [[no_unique_address]] std::conditional_t<Rows, RowsOfTeams, NoRows> rows;
 
-  WholePacks(Operands const& operands, Places const& p) : elements(operands), pack_count(p.packs), rows(p) {}
+  WholePacks(Operands const& operands, Places const& p) : elements(operands), pack_count(p.packs) {}
 
   /// Whether such packs are all there are, where every input has them.
+  static bool are_all(Places const& p) { return p.even() && p.rank == 1; }
+
+ private:
+  friend Base;
+
+  KOKKOS_FORCEINLINE_FUNCTION int packs() const { return pack_count; }
+
+  template <std::size_t... I>
+  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
+    int const first = team * packs_a_team + thread;
+    auto const inside = [&](int u) { return packs() - first > u * threads; };
+    // Behind the last pack that one again, not to be stored.
+    auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
+    [[maybe_unused]] typename Base::Stage stage;
+    wait_for_kernels_before<Exec>();
+    unroll<in_flight>([&](auto u) {
+      ((leaf<I>(stage).bits[u] = reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in))[pack(u)]), ...);
+    });
+    Base::evaluate(
+        inputs, elements.f, stage, inside, [&](int u, int j) { return std::int64_t{pack(u)} * Width + j; },
+        [&](int u, Pack<To, Width> const& result)
+            TESSERA_INLINE_LAMBDA { store_pack(elements.out + std::int64_t{pack(u)} * Width, result); });
+  }
+};
+
+/// Whole packs of rows that end with a team.
+template <class Exec, int Width, class F, class To, class... From>
+struct PacksOfRows : TransformOfManyPacks<PacksOfRows<Exec, Width, F, To, From...>, Exec, Width, F, To, From...> {
+  using Base = TransformOfManyPacks<PacksOfRows, Exec, Width, F, To, From...>;
+  using Base::in_flight, Base::packs_a_team, Base::threads;
+  using typename Base::Operands, typename Base::Places;
+
+  Operands elements;
+  int pack_count;
+  Divisor teams_a_row;
+  RowSteps<Operands> step;
+
+  PacksOfRows(Operands const& operands, Places const& p)
+      : elements(operands), pack_count(p.packs), teams_a_row(static_cast<int>(p.count[0]) / packs_a_team), step(p) {}
+
   static bool are_all(Places const& p) {
-    return p.even() && (Rows ? p.rank == 2 && static_cast<int>(p.count[0]) % packs_a_team == 0 : p.rank == 1);
+    return p.even() && p.rank == 2 && static_cast<int>(p.count[0]) % packs_a_team == 0;
   }
 
  private:
@@ -109,47 +208,70 @@ struct WholePacks : TransformOfPacks<WholePacks<Exec, Width, Rows, F, To, From..
   KOKKOS_FORCEINLINE_FUNCTION int packs() const { return pack_count; }
 
   template <std::size_t... I>
-  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...>) const {
-    int row = 0, first = team * packs_a_team + thread;
-    if constexpr (Rows) {
-      row = team / rows.teams;
-      first -= row * static_cast<int>(rows.teams) * packs_a_team;
-    }
-    auto const inside = [&](int u) { return Rows || packs() - first > u * threads; };
-    // Behind the last pack that one again, not to be stored.
-    auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
+  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
+    int const row = team / teams_a_row, first = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
     [[maybe_unused]] typename Base::Stage stage;
+    wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
-      ((leaf<I>(stage).bits[u] =
-            reinterpret_cast<PackBits<From, Width> const*>(in_row<I + 1>(leaf<I>(elements.in), row))[pack(u)]),
-       ...);
+      ((leaf<I>(stage).bits[u] = step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first)[u * threads]), ...);
     });
-    unroll<in_flight>([&](auto u) {
-      auto const index = [&](int j) { return index_of(row, std::int64_t{pack(u)} * Width + j); };
-      Pack<To, Width> const result =
-          Base::evaluate(elements.f, index, widen_pack<typename Base::Real>(leaf<I>(stage).bits[u].pack())...);
-      if (inside(u)) store_pack(in_row<0>(elements.out, row) + std::int64_t{pack(u)} * Width, result);
-    });
+    Base::evaluate(
+        inputs, elements.f, stage, [](int) { return true; },
+        [&](int u, int j) { return step.index(row, std::int64_t{first + u * threads} * Width + j); },
+        [&](int u, Pack<To, Width> const& result) TESSERA_INLINE_LAMBDA {
+          store_pack(step.template elements<0>(elements.out, row) + std::int64_t{first + u * threads} * Width, result);
+        });
   }
-  template <std::size_t Operand, class T>
-  KOKKOS_FORCEINLINE_FUNCTION T* in_row(T* data, [[maybe_unused]] int row) const {
-    if constexpr (Rows)
-      return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(data) + std::int64_t{row} * rows.step[Operand]);
-    else
-      return data;
+};
+
+/// Whole packs of one loop or two, a thread one of them: of few, whose threads so have less to do one after the other.
+template <class Exec, int Width, class F, class To, class... From>
+struct SinglePacks : TransformOfPacks<SinglePacks<Exec, Width, F, To, From...>, Exec, 256, 1, Width, F, To, From...> {
+  using Base = TransformOfPacks<SinglePacks, Exec, 256, 1, Width, F, To, From...>;
+  using Base::threads;
+  using typename Base::Operands, typename Base::Places;
+
+  Operands elements;
+  int pack_count;
+  Divisor packs_a_row;
+  RowSteps<Operands> step;
+
+  SinglePacks(Operands const& operands, Places const& p)
+      : elements(operands), pack_count(p.packs), packs_a_row(static_cast<int>(p.count[0])), step(p) {}
+
+  /// The same, where all of them can be under way at once.
+  static bool are_all(Places const& p, int multiprocessors) {
+    return p.even() && p.packs <= Base::threads_at_once * multiprocessors;
   }
-  KOKKOS_FORCEINLINE_FUNCTION std::int64_t index_of([[maybe_unused]] int row, std::int64_t column) const {
-    if constexpr (Rows && Operands::indexed)
-      return std::int64_t{row} * rows.step[Operands::operands - 1] + column;
-    else
-      return column;
+
+ private:
+  friend Base;
+
+  KOKKOS_FORCEINLINE_FUNCTION int packs() const { return pack_count; }
+
+  template <std::size_t... I>
+  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
+    int const own = team * threads + thread;
+    bool const inside = own < packs();
+    // Behind the last pack that one again, not to be stored.
+    int const pack = inside ? own : packs() - 1, row = pack / packs_a_row,
+              column = pack - row * static_cast<int>(packs_a_row);
+    [[maybe_unused]] typename Base::Stage stage;
+    wait_for_kernels_before<Exec>();
+    ((leaf<I>(stage).bits[0] = *step.template pack<I + 1, Width>(leaf<I>(elements.in), row, column)), ...);
+    Base::evaluate(
+        inputs, elements.f, stage, [&](int) { return inside; },
+        [&](int, int j) { return step.index(row, std::int64_t{column} * Width + j); },
+        [&](int, Pack<To, Width> const& result) TESSERA_INLINE_LAMBDA {
+          store_pack(step.template elements<0>(elements.out, row) + std::int64_t{column} * Width, result);
+        });
   }
 };
 
 /// Packs of any places.
 template <class Exec, int Width, class F, class To, class... From>
-struct PackTransform : TransformOfPacks<PackTransform<Exec, Width, F, To, From...>, Exec, Width, F, To, From...> {
-  using Base = TransformOfPacks<PackTransform, Exec, Width, F, To, From...>;
+struct PackTransform : TransformOfManyPacks<PackTransform<Exec, Width, F, To, From...>, Exec, Width, F, To, From...> {
+  using Base = TransformOfManyPacks<PackTransform, Exec, Width, F, To, From...>;
   using Base::in_flight, Base::threads;
   using typename Base::Operands, typename Base::Places, typename Base::Real, typename Base::Stage;
   using Place = typename Places::Place;
@@ -170,13 +292,14 @@ struct PackTransform : TransformOfPacks<PackTransform<Exec, Width, F, To, From..
   KOKKOS_FORCEINLINE_FUNCTION int packs() const { return places.packs; }
 
   template <std::size_t... I>
-  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...>) const {
+  KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
     int const first = team * Base::packs_a_team + thread;
     [[maybe_unused]] Stage stage;
     Place place[in_flight];
     // Behind the last pack that one again, not to be stored.
     auto const inside = [&](int u) { return packs() - first > u * threads; };
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
+    wait_for_kernels_before<Exec>();
     if (even) {
       unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
       unroll<in_flight>([&](auto u) { (load_or_repeat<I>(leaf<I>(stage).bits[u], place[u]), ...); });
@@ -184,17 +307,16 @@ struct PackTransform : TransformOfPacks<PackTransform<Exec, Width, F, To, From..
       unroll<in_flight>([&](auto u) { place[u] = places.place(pack(u)); });
       unroll<in_flight>([&](auto u) { (gather<I>(leaf<I>(stage).bits[u], place[u]), ...); });
     }
-    unroll<in_flight>([&](auto u) {
-      auto const index = [&](int j) { return Operands::indexed ? index_of(place[u], j) : std::int64_t{0}; };
-      Pack<To, Width> const result =
-          Base::evaluate(elements.f, index, widen_pack<Real>(leaf<I>(stage).bits[u].pack())...);
-      if (!inside(u)) return;
-      To* const to = reinterpret_cast<To*>(reinterpret_cast<char*>(elements.out) + place[u].offset[0]);
-      if (even)
-        store_pack(to, result);
-      else
-        store_part(to, result, places.place(pack(u)));
-    });
+    Base::evaluate(
+        inputs, elements.f, stage, inside,
+        [&](int u, int j) { return Operands::indexed ? index_of(place[u], j) : std::int64_t{0}; },
+        [&](int u, Pack<To, Width> const& result) TESSERA_INLINE_LAMBDA {
+          To* const to = reinterpret_cast<To*>(reinterpret_cast<char*>(elements.out) + place[u].offset[0]);
+          if (even)
+            store_pack(to, result);
+          else
+            store_part(to, result, places.place(pack(u)));
+        });
   }
 
   /// Elements outside of [low, high) become copies of the nearest inside.

@@ -137,12 +137,14 @@ void launch_packs(char const* op, Exec const& exec, Elements<F, To, From...> con
         sizes[o] = o <= static_cast<int>(sizeof...(From)) ? static_cast<int>(bytes[o]) : 1;
       bool fits = false;
       typename Packs::Places const places(dims, head, sizes, fits);
-      auto const run = [&](auto const& packs) {
-        launch<Packs::threads, Packs::teams_at_once>(KernelLabel{op, "packs"}, exec, packs.teams(), 0, packs);
+      auto const run = [&]<class Kernel>(Kernel const& packs) {
+        launch<Kernel::threads, Kernel::teams_at_once>(KernelLabel{op, "packs"}, exec, packs.teams(), 0, packs);
       };
       if (fits && vector == (1u << sizeof...(From)) - 1) {
-        using Line = WholePacks<Exec, width, false, F, To, From...>;
-        using Rows = WholePacks<Exec, width, true, F, To, From...>;
+        using Line = WholePacks<Exec, width, F, To, From...>;
+        using Rows = PacksOfRows<Exec, width, F, To, From...>;
+        using Singles = SinglePacks<Exec, width, F, To, From...>;
+        if (Singles::are_all(places, Machine<Exec>::concurrency(exec))) return run(Singles(elements, places));
         if (Line::are_all(places)) return run(Line(elements, places));
         if (Rows::are_all(places)) return run(Rows(elements, places));
       }

@@ -18,13 +18,14 @@ namespace tessera::detail {
 
 inline constexpr int held_threads = 256, held_packs = 8;
 
-/// One thread's part in such a team, for `Operands` operands that are read. Its members are those of StreamedRows.
-template <class Exec, class T, int Operands, bool Ragged = false>
+/// One thread's part in such a team, `Batch` packs of each of `Operands` operands that are read. Its members are those
+/// of StreamedRows.
+template <class Exec, class T, int Operands, bool Ragged = false, int Batch = held_packs>
 class HeldRows {
  public:
   using Space = Exec;
   static constexpr bool ragged = Ragged;
-  static constexpr int operands = Operands, threads = held_threads, width = packed_width<T>, batch = held_packs,
+  static constexpr int operands = Operands, threads = held_threads, width = packed_width<T>, batch = Batch,
                        packs_with_parameters = 2, step = threads * width, teams_at_once = Operands == 1 ? 3 : 2;
   using Atoms = WarpAtoms<Exec>;
   using Element = T;
@@ -61,7 +62,7 @@ class HeldRows {
       return Atoms::widened(raw<Operand>(k));
     }
   };
-  using Packs = PacksOf<held_packs>;
+  using Packs = PacksOf<batch>;
   /// What of a ragged row begins before its first pack, or ends behind its last one: one thread has each.
   using End = PacksOf<1>;
 
@@ -239,42 +240,49 @@ class HeldRows {
   bool begins_row;
 };
 
-/// Lays rows out over teams, as few as can hold one. No teams: rows are too long for as many as can share one, or so
-/// many packs of the teams that run at the same time would be nobody's that it is better to stream them; fp32 bears
-/// more of that, having less arithmetic for its bytes. One parameter of the columns is copied ahead; of two, the second
-/// would take room that what is on its way needs.
+/// Rows laid out over teams that hold them. No teams: another way is better.
+struct HeldLayout {
+  RowStream stream{.teams = 0};
+  std::size_t scratch = 0;
+  double held = 0;  // packs of all teams that run at the same time
+};
+
+/// Over as few teams as can hold a row. No teams: rows are too long for as many as can share one, or so many packs of
+/// the teams that run at the same time would be nobody's that it is better to stream them; fp32 bears more of that,
+/// having less arithmetic for its bytes. One parameter of the columns is copied ahead; of two, the second would take
+/// room that what is on its way needs.
 template <class Rows, class Kernel, class Exec>
-RowStream held_rows(Exec const& exec, PackedGrid const& grid, StreamUse const& use, std::size_t& scratch) {
-  constexpr int of_team = Rows::threads * held_packs;  // packs
+HeldLayout held_layout(Exec const& exec, PackedGrid const& grid, StreamUse const& use) {
+  constexpr int of_team = Rows::threads * Rows::batch;  // packs
   RowStream stream{.teams = (grid.around + of_team - 1) / of_team, .streams = 0};
-  if (stream.teams > most_teams_together) return {.teams = 0};
+  if (stream.teams > most_teams_together) return {};
   stream.by_teams = Divisor(stream.teams);
   stream.part = part_of_team(grid.around, stream.teams);
   stream.slots = (stream.part + Rows::threads - 1) / Rows::threads;
-  scratch = Rows::scratch_bytes;
+  std::size_t scratch = Rows::scratch_bytes;
   if (use.column_bytes[0] == 0 || use.column_bytes[1] == 0) {
     stream.kept_bytes = use.all_column_bytes();
     scratch += stream.kept_bytes * static_cast<std::size_t>(Rows::step * stream.slots);
   }
-  if (scratch > scratch_of_each(exec, Rows::teams_at_once)) return {.teams = 0};
+  if (scratch > scratch_of_each(exec, Rows::teams_at_once)) return {};
   int const groups = groups_at_once<Rows::threads, Rows::teams_at_once, Kernel>(exec, stream.teams, scratch);
   double const held = static_cast<double>(grid.around) * groups,
                room = static_cast<double>(of_team * Rows::teams_at_once) * Machine<Exec>::concurrency(exec),
-               least = sizeof(typename Rows::Element) == 4 ? 0.7 : 0.8;
-  return held < least * room ? RowStream{.teams = 0} : stream;
+               least = sizeof(typename Rows::Element) == 4 ? 0.65 : 0.8;
+  if (held < least * room) return {};
+  return {stream, scratch, held};
 }
 
 /// Starts a kernel with the members `grid` and `stream`. Whether it has.
 template <class Rows, class Exec, class Kernel>
-bool launch_held(char const* label, Exec const& exec, Kernel kernel, StreamUse const& use) {
-  std::size_t scratch = 0;
-  kernel.stream = held_rows<Rows, Kernel>(exec, kernel.grid, use, scratch);
+bool launch_held(char const* label, Exec const& exec, Kernel kernel, HeldLayout const& layout) {
+  kernel.stream = layout.stream;
   std::int64_t const league = kernel.grid.rows * kernel.stream.teams;
   if (league == 0 || league > std::numeric_limits<std::int32_t>::max() / 4) return false;
   constexpr char const* scheme =
       Rows::ragged ? "unaligned rows in the registers of several teams" : "rows in the registers of several teams";
   launch_together<Rows::threads, Rows::teams_at_once>(KernelLabel{label, scheme}, exec, league, kernel.stream.teams,
-                                                      scratch, kernel);
+                                                      layout.scratch, kernel);
   return true;
 }
 

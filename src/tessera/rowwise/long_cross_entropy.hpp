@@ -17,7 +17,7 @@ struct LongCrossEntropy : CrossEntropyRows<typename Rows::Element> {
   using Base = CrossEntropyRows<T>;
   static constexpr int width = Rows::width;
   static constexpr float lowest = -Kokkos::Experimental::infinity_v<float>;
-  static constexpr bool starts_early = true;
+  static constexpr bool starts_early = true, has_room_for_more = true;
 
   RowStream stream = {};
 

@@ -43,14 +43,30 @@ class LongOutput {
   void* to = nullptr;
 };
 
+/// Starts make(Rows type) over packed rows that several teams hold, if it can: with as many packs a thread as lets more
+/// of the rows be held at once: one more can spare every row a team that would be half empty. A kernel that has the
+/// registers for it says so by a member `has_room_for_more`.
+template <class Exec, class T, int Operands, bool Ragged, class Space, class Make>
+bool launch_held(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use, Make const& make) {
+  using Held = HeldRows<Exec, T, Operands, Ragged>;
+  auto const kernel = make(std::type_identity<Held>{});
+  auto const layout = held_layout<Held, decltype(kernel)>(exec, rows, use);
+  if constexpr (requires { decltype(kernel)::has_room_for_more; }) {
+    using More = HeldRows<Exec, T, Operands, Ragged, held_packs + 1>;
+    auto const of_more = make(std::type_identity<More>{});
+    auto const more = held_layout<More, decltype(of_more)>(exec, rows, use);
+    if (more.held > layout.held) return launch_held<More>(label, exec, of_more, more);
+  }
+  return launch_held<Held>(label, exec, kernel, layout);
+}
+
 /// Starts make(Rows type) over packed rows that are too long for a team, if it can: held by several teams, or else
 /// through scratch. make() gives a kernel with the members `grid` and `stream`.
 template <class Exec, class T, int Operands, class Space, class Make>
 bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use, Make const& make) {
   auto const start = [&](auto ragged) {
-    using Held = HeldRows<Exec, T, Operands, decltype(ragged)::value>;
     using Streamed = StreamedRows<Exec, T, Operands, decltype(ragged)::value>;
-    return launch_held<Held>(label, exec, make(std::type_identity<Held>{}), use) ||
+    return launch_held<Exec, T, Operands, decltype(ragged)::value>(label, exec, rows, use, make) ||
            launch_streamed<Streamed>(label, exec, make(std::type_identity<Streamed>{}), use);
   };
   if (rows.ragged) return start(std::true_type{});

@@ -16,7 +16,7 @@ struct LongSoftmax {
   using State = RelativeState<SoftmaxPart>;
   using Values = typename Rows::Values;
   static constexpr int width = Rows::width;
-  static constexpr bool starts_early = true;
+  static constexpr bool starts_early = true, has_room_for_more = true;
 
   PackedGrid grid;
   Operand out, in;
