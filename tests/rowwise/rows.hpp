@@ -55,6 +55,24 @@ void check_mailed(OfFloats const& floats, OfHalves const& halves) {
   halves(2, 4000008);
 }
 
+/// check(rows, columns of 16 bits) of rows that teams of a GPU hold in nine packs a thread or share in scratch: of few
+/// teams and of all that can be, whose parts fill slots or not; there of so many rows, too, that each group of teams
+/// has more of them than are under way at a time.
+template <class Exec, class Check>
+void check_shared(Check const& check) {
+  check(3, 50304);
+  check(2, 65536 + 8);
+  if (runs_on_host<Exec>) return;
+  check(3, 40000);
+  check(250, 49152);
+  check(3, 100352);
+  check(70, 131072);
+  check(2, 151936);
+  check(3, 196608 - 8);
+  check(30, 262144);
+  check(2, 393216);
+}
+
 /// The same View with its strides as numbers, so that tests over layouts instantiate their copies once.
 template <class V>
 auto strided(V const& v) {

@@ -82,6 +82,10 @@ TEST_CASE_TEMPLATE_DEFINE("softmax of a very long row, of many short ones, and s
   check_rows<Exec, float, float>(9, 300, 1, 1000);  // most exponentials are subnormal or 0
 }
 
+TEST_CASE_TEMPLATE_DEFINE("softmax of rows that several teams share", Exec, softmax_shared) {
+  check_shared<Exec>([](int rows, int n) { check_rows<Exec, bf16_t, bf16_t>(rows, n); });
+}
+
 TEST_CASE_TEMPLATE_DEFINE("softmax of rows for all multiprocessors together", Exec, softmax_mailed) {
   check_mailed<Exec>([](int rows, int n) { check_rows<Exec, float, float>(rows, n, -0.5); },
                      [](int rows, int n) { check_rows<Exec, bf16_t, bf16_t>(rows, n); });
@@ -263,6 +267,7 @@ TEST_CASE_TEMPLATE_DEFINE("softmax names what is wrong and writes nothing", Exec
 TEST_CASE_TEMPLATE_APPLY(softmax_lengths, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_types, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_extremes, Spaces);
+TEST_CASE_TEMPLATE_APPLY(softmax_shared, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_mailed, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_special, Spaces);
 TEST_CASE_TEMPLATE_APPLY(softmax_far, Spaces);

@@ -98,6 +98,26 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of softmax of rows for all multiprocessors 
                      [](int rows, int n) { check_rows<Exec, bf16_t, bf16_t, bf16_t>(rows, n, -1); });
 }
 
+TEST_CASE_TEMPLATE_DEFINE("gradients of softmax of rows that several teams share", Exec, shared_id) {
+  check_shared<Exec>([](int rows, int n) { check_rows<Exec, bf16_t, bf16_t, bf16_t>(rows, n, -0.5); });
+  // In place, of a masked row, one with a NaN and a usual one.
+  std::size_t const n = 98304;
+  auto x = uniform<fp16_t>(3 * n, 1, -5, 5);
+  auto const dy = uniform<fp16_t>(3 * n, 2, -2, 3);
+  std::fill_n(x.begin(), n, fp16_t(-INFINITY));
+  x[n + 777] = fp16_t(NAN);
+  ViewOf<Exec, fp16_t**> const in("in", 3, n), d("d_out and d_in", 3, n);
+  fill(in, x);
+  fill(d, dy);
+  softmax_backward(Exec{}, d, d, in);
+  auto const dx = values(d);
+  int wrong = 0;
+  for (std::size_t j = 0; j < n; ++j) wrong += to_double(dx[j]) != 0 || !std::isnan(to_double(dx[n + j]));
+  CHECK(wrong == 0);
+  auto const last = [&](auto const& all) { return std::vector(all.end() - n, all.end()); };
+  CHECK(far_gradients<float>(last(dx), last(x), last(dy), n, 1, false, false) == 0);
+}
+
 TEST_CASE_TEMPLATE_DEFINE("gradients of softmax from what the forward operation gave", Exec, output_id) {
   for (std::size_t n : {5u, 256u, 4096u, 8200u, 17000u}) {
     CAPTURE(n);
@@ -253,6 +273,7 @@ TEST_CASE_TEMPLATE_DEFINE("softmax_backward names what is wrong, writes nothing 
 TEST_CASE_TEMPLATE_APPLY(lengths_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(types_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(mailed_id, Spaces);
+TEST_CASE_TEMPLATE_APPLY(shared_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(output_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(differences_id, Spaces);
 TEST_CASE_TEMPLATE_APPLY(special_id, Spaces);

@@ -60,14 +60,20 @@ bool launch_held(char const* label, Space const& exec, PackedGrid const& rows, S
   return launch_held<Held>(label, exec, kernel, layout);
 }
 
+template <class Exec, class T, int Operands, bool Ragged, class Space, class Make>
+bool launch_streamed(char const* label, Space const& exec, StreamUse const& use, Make const& make) {
+  using Streamed = StreamedRows<Exec, T, Operands, Ragged>;
+  return launch_streamed<Streamed>(label, exec, make(std::type_identity<Streamed>{}), use);
+}
+
 /// Starts make(Rows type) over packed rows that are too long for a team, if it can: held by several teams, or else
 /// through scratch. make() gives a kernel with the members `grid` and `stream`.
 template <class Exec, class T, int Operands, class Space, class Make>
 bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, StreamUse const& use, Make const& make) {
   auto const start = [&](auto ragged) {
-    using Streamed = StreamedRows<Exec, T, Operands, decltype(ragged)::value>;
-    return launch_held<Exec, T, Operands, decltype(ragged)::value>(label, exec, rows, use, make) ||
-           launch_streamed<Streamed>(label, exec, make(std::type_identity<Streamed>{}), use);
+    constexpr bool is_ragged = decltype(ragged)::value;
+    return launch_held<Exec, T, Operands, is_ragged>(label, exec, rows, use, make) ||
+           launch_streamed<Exec, T, Operands, is_ragged>(label, exec, use, make);
   };
   if (rows.ragged) return start(std::true_type{});
   return start(std::false_type{});
@@ -82,6 +88,22 @@ bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, S
     if (launch_mailed<Mailed>(label, exec, make(std::type_identity<Mailed>{}), use, lent)) return true;
   }
   return launch_long<Exec, T, Operands>(label, exec, rows, use, make);
+}
+
+/// The same of rows that have nothing in common, some of which are best on their way through the scratch of several
+/// teams: of 16 bits those that are not held, and with `nearby_first` others.
+template <class Exec, class T, int Operands, class Space, class Make>
+bool launch_long(char const* label, Space const& exec, PackedGrid const& rows, LentMemory const& lent,
+                 bool nearby_first, Make const& make) {
+  if (sizeof(T) != 2 || rows.ragged || are_mailed<T>(rows, lent))
+    return launch_long<Exec, T, Operands>(label, exec, rows, {}, lent, make);
+  // If so much of the machine is busy.
+  auto const through_teams = [&](double least) {
+    using Nearby = MailedRows<Exec, T, Operands>;
+    return launch_nearby<Nearby>(label, exec, make(std::type_identity<Nearby>{}), least);
+  };
+  return (nearby_first && through_teams(0.645)) || launch_held<Exec, T, Operands, false>(label, exec, rows, {}, make) ||
+         through_teams(nearby_first ? 0.5 : 0.35) || launch_streamed<Exec, T, Operands, false>(label, exec, {}, make);
 }
 
 }  // namespace tessera::detail

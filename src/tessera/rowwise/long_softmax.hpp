@@ -75,6 +75,9 @@ struct LongSoftmax {
   }
 };
 
+/// Packs of the longest rows that are best held by teams, of which a multiprocessor has three: of eight of them.
+inline constexpr int most_held_softmax = 8 * held_threads * held_packs;
+
 /// Whether the problem was one of packed rows, and has been started.
 template <class Exec>
 bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileGrid const& grid) {
@@ -94,9 +97,10 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       T const rest(problem.scale < 0 ? HUGE_VALF : -HUGE_VALF);
       using Space = KernelSpace<Exec>;
       if (!fits_a_team(rows))
-        started = launch_long<Space, T, 1>(problem.label, exec, rows, {}, problem.lent, [&](auto kind) {
-          return LongSoftmax<typename decltype(kind)::type>{rows, out, in, scale, problem.log, rest};
-        });
+        started = launch_long<Space, T, 1>(
+            problem.label, exec, rows, problem.lent, rows.packs > most_held_softmax, [&](auto kind) {
+              return LongSoftmax<typename decltype(kind)::type>{rows, out, in, scale, problem.log, rest};
+            });
       else
         with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);

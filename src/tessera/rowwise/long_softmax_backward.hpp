@@ -104,6 +104,10 @@ struct LongSoftmaxBackward {
   }
 };
 
+/// Packs of the longest rows of scores that are best held by teams, of which a multiprocessor has two, so that it waits
+/// where all of them compute: of two of them and a half.
+inline constexpr int most_held_scores = 5 * held_threads * held_packs / 2;
+
 /// Whether the problem was one of packed rows, and has been started.
 template <class Exec>
 bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, TileGrid const& grid) {
@@ -138,10 +142,11 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
           started = true;
         });
       else
-        started = launch_long<Space, T, 2>(problem.label, exec, rows, {}, problem.lent, [&](auto kind) {
-          return LongSoftmaxBackward<typename decltype(kind)::type>{
-              rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest};
-        });
+        started = launch_long<Space, T, 2>(problem.label, exec, rows, problem.lent,
+                                           !problem.from_output && rows.packs > most_held_scores, [&](auto kind) {
+                                             return LongSoftmaxBackward<typename decltype(kind)::type>{
+                                                 rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest};
+                                           });
     });
   }
   return started;

@@ -15,7 +15,8 @@
 // The longest packed rows, each of which the teams on all multiprocessors share, or half of them, and so on. As in
 // relayed_rows.hpp a thread has the same columns of all rows, and four warps of a team find what is to be known of a
 // row while the others go on; here a thread may have any number of packs, which come through scratch, so that the
-// scratch of the whole machine has room for several rows of millions of columns.
+// scratch of the whole machine has room for several rows of millions of columns. Shorter ones are shared by teams that
+// reach each other's scratch.
 namespace tessera::detail {
 
 /// One thread's part in such a team, for `Operands` operands that are read. Its members are those of StreamedRows.
@@ -32,7 +33,7 @@ class MailedRows {
   using Values = Pack<float, width>;
   using Relay = detail::Relay<Exec, takers / 32>;
   static constexpr std::size_t operand_bytes = sizeof(Raw) * Operands, slot_bytes = operand_bytes * batch * takers;
-  static constexpr int most_stages = Relay::turns - 2, most_ahead = (Relay::turns - 2) / 2;
+  static constexpr int most_stages = Relay::turns - 2, most_ahead = (Relay::turns - 2) / 2, most_ahead_nearby = 3;
   static_assert(Relay::turns % relayers == 0);
 
   /// A thread's packs of a slot: pack k begins `first` + k * step elements behind the thread's first one of the row, if
@@ -76,7 +77,8 @@ class MailedRows {
       : grid(all),
         stream(layout),
         scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(scratch_bytes(stream), 16))),
-        relay(scratch, stream.teams, mail_of_group<Relay>(stream.mail, team.league_rank(), stream.teams),
+        relay(scratch, stream.teams,
+              stream.mail == nullptr ? nullptr : mail_of_group<Relay>(stream.mail, team.league_rank(), stream.teams),
               team.league_rank() % stream.teams) {
     group = team.league_rank() / stream.teams;
     int const before = (team.league_rank() - group * stream.teams) * stream.part, thread = Atoms::thread();
@@ -300,6 +302,46 @@ bool launch_mailed(char const* label, Exec const& exec, Kernel kernel, StreamUse
     return true;
   }
   return false;
+}
+
+/// The same over teams that reach each other's scratch, whose parts take no mail: so many that most of the machine has
+/// packs to work on, counting that a slot takes as long if it is not full and a row as half a slot does. No streams:
+/// that is less than `least` of it.
+template <class Rows, class Kernel, class Exec>
+RowStream nearby_rows(Exec const& exec, PackedGrid const& grid, double least) {
+  constexpr int slot_packs = Rows::takers * Rows::batch;
+  RowStream best{.streams = 0};
+  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return best;
+  if (!can_launch_together<Rows::threads, 1, Kernel>(exec)) return best;
+  std::size_t const room = scratch_of_each(exec, 1) - Rows::Relay::bytes;
+  double const of_machine = static_cast<double>(slot_packs) * Machine<Exec>::concurrency(exec);
+  for (int teams = 2; teams <= most_teams_together; ++teams) {
+    RowStream stream{.teams = teams};
+    stream.part = part_of_team(grid.packs, teams);
+    stream.slots = (stream.part + slot_packs - 1) / slot_packs;
+    std::size_t const of_row = Rows::slot_bytes * static_cast<std::size_t>(stream.slots);
+    stream.ring = static_cast<int>(std::min<std::size_t>(room / of_row, Rows::most_stages));
+    if (stream.ring < 3) continue;
+    stream.ahead = std::min(stream.ring - 2, Rows::most_ahead_nearby);
+    stream.streams = groups_at_once<Rows::threads, 1, Kernel>(exec, teams, Rows::scratch_bytes(stream));
+    double const busy = static_cast<double>(grid.packs) * stream.streams / ((stream.slots + 0.5) * of_machine);
+    if (busy < least) continue;
+    least = busy;
+    best = stream;
+  }
+  best.streams = static_cast<int>(std::min<std::int64_t>(best.streams, grid.rows));
+  return best;
+}
+
+/// Starts a kernel with the members `grid` and `stream`. Whether it has.
+template <class Rows, class Exec, class Kernel>
+bool launch_nearby(char const* label, Exec const& exec, Kernel kernel, double least) {
+  kernel.stream = nearby_rows<Rows, Kernel>(exec, kernel.grid, least);
+  if (kernel.stream.streams == 0) return false;
+  launch_together<Rows::threads, 1>(KernelLabel{label, "rows in scratch, several on their way through teams"}, exec,
+                                    std::int64_t{kernel.stream.streams} * kernel.stream.teams, kernel.stream.teams,
+                                    Rows::scratch_bytes(kernel.stream), kernel);
+  return true;
 }
 
 template <class Exec>
