@@ -73,7 +73,7 @@ struct TransformOfPacks {
 
  private:
   using Atoms = WarpAtoms<KernelSpace<Exec>>;
-  static constexpr bool have_16_bits = ((sizeof(From) == 2) && ...);
+  static constexpr bool have_16_bits = ((narrow_type<From> && sizeof(From) == 2) && ...);
 
   KOKKOS_FORCEINLINE_FUNCTION Kernel const& kernel() const { return static_cast<Kernel const&>(*this); }
 
