@@ -31,9 +31,6 @@ constexpr double roundoff_of = limits<Acc>::roundoff;
 /// then 64 totals at most and the lanes of 16 warps are joined.
 inline double chain(double n) { return std::min(n, n / 64 + 100); }
 
-template <class Exec>
-constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
-
 /// What operations on such rows ask for, with something in it. Rows of a megabyte are shared by mail through it.
 template <class Exec, class V>
 auto lent_memory(V const& v) {

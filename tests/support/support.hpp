@@ -59,6 +59,9 @@ std::vector<T> uniform(std::size_t n, unsigned seed, double low = -1, double hig
 template <class Exec, class DataType, class Layout = Kokkos::LayoutRight>
 using ViewOf = Kokkos::View<DataType, Layout, typename Exec::memory_space>;
 
+template <class Exec>
+constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
 /// Sets the elements from values listed with the last index fastest, whatever the layout.
 template <class View, class T>
 void fill(View const& v, std::vector<T> const& values) {

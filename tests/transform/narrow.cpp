@@ -217,6 +217,35 @@ TEST_CASE("what is usual is asked of every stage of a chain") {
   CHECK(!detail::has_usual_v<decltype(compose(fn::add{}, fn::narrow::tanh{}))>);
 }
 
+// More packs than a GPU has under way at once, in one loop and in rows, whose usual ones have a text of their own.
+TEST_CASE_TEMPLATE_DEFINE("functors of narrow results of many numbers", Exec, many_id) {
+  auto const gelu = [](double x) { return times(x, 0.5 * std::erfc(-x / std::sqrt(2.0))); };
+  constexpr std::size_t n = 2048;
+  std::size_t const rows = runs_on_host<Exec> ? 32 : 1100;
+  std::vector<bf16_t> const all = all_numbers<bf16_t>();
+  std::vector<bf16_t> x, b(n, bf16_t(0));
+  for (std::size_t i = 0; i < rows * n; ++i) x.push_back(all[i % all.size()]);
+  check_narrow<Exec, bf16_t>(
+      fn::gelu{}, gelu, [](double) { return 0x1p-119; }, x);
+  check_narrow<Exec, bf16_t>(
+      fn::sin{}, [](double at) { return std::sin(at); }, absolute_of_sine<bf16_t>, x);
+  b[100] = bf16_t(8);
+  ViewOf<Exec, bf16_t**> const in("in", rows, n), out("out", rows, n);
+  ViewOf<Exec, bf16_t*> const bias("bias", n);
+  fill(in, x);
+  fill(bias, b);
+  transform(Exec{}, out, compose(fn::add{}, fn::gelu{}), in, bias);
+  std::vector<bf16_t> const got = values(out);
+  Worst worst;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    double const at = to_double(x[i]) + to_double(b[i % n]), want = gelu(at);
+    if (std::isfinite(want) && std::abs(want) < 3e38)
+      worst.take(at, to_double(got[i]) - want, allowed<bf16_t>(want, 0x1p-14, 0x1p-119));
+  }
+  worst.check();
+}
+TEST_CASE_TEMPLATE_APPLY(many_id, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("swiglu of narrow results", Exec, swiglu_id) {
   std::vector<bf16_t> const gate = all_numbers<bf16_t>();
   std::vector<float> const up = uniform<float>(gate.size(), 5, -2, 2);

@@ -213,24 +213,28 @@ TEST_CASE_TEMPLATE_DEFINE("transform over rows with a leading dimension", Exec, 
 }
 TEST_CASE_TEMPLATE_APPLY(transform_leading, Spaces);
 
-// A team of a GPU has 128 or 256 packs of 16 bytes: it lies in one row where that is a multiple of them, which 4096
-// elements are and 4104 are not.
+// A team of a GPU has 256 packs of 16 bytes where there are many: it lies in one row where that is a multiple of them,
+// which 4096 elements are and 4104 are not.
 TEST_CASE_TEMPLATE_DEFINE("transform over rows of whole teams", Exec, transform_whole_rows) {
-  for (int n : {4096, 4104}) {
-    ViewOf<Exec, bf16_t**> const a("a", 5, n + 64), out("out", 5, n + 64);
-    ViewOf<Exec, float**> const b("b", 5, n), sum("sum", 5, n), indexed("indexed", 5, n + 64);
-    ViewOf<Exec, float*> const bias("bias", n);
-    auto const part = [&](auto const& v) { return Kokkos::subview(v, Kokkos::ALL, std::pair<int, int>(0, n)); };
-    check_sum<Exec>(part(out), part(a), b);
-    check_sum<Exec>(part(out), bias, part(a));
-    check_sum<Exec>(sum, b, bias);
-    fill(bias, std::vector<float>(static_cast<std::size_t>(n), 0.5f));
-    transform(Exec{}, part(indexed), IndexPlus{}, bias);
-    auto const got = values(part(indexed));
-    int wrong = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != static_cast<float>(i) + 0.5f;
-    CHECK(wrong == 0);
-  }
+  for (int rows : {5, runs_on_host<Exec> ? 6 : 300})
+    for (int n : {4096, 4104}) {
+      CAPTURE(rows);
+      CAPTURE(n);
+      ViewOf<Exec, bf16_t**> const a("a", rows, n + 64), out("out", rows, n + 64);
+      ViewOf<Exec, float**> const b("b", rows, n), sum("sum", rows, n), indexed("indexed", rows, n + 64);
+      ViewOf<Exec, float*> const bias("bias", n);
+      auto const part = [&](auto const& v) { return Kokkos::subview(v, Kokkos::ALL, std::pair<int, int>(0, n)); };
+      check_sum<Exec>(part(out), part(a), b);
+      check_sum<Exec>(part(out), bias, part(a));
+      check_sum<Exec>(sum, b, bias);
+      check_sum<Exec>(sum, b, ViewOf<Exec, float**>("other", rows, n));
+      fill(bias, std::vector<float>(static_cast<std::size_t>(n), 0.5f));
+      transform(Exec{}, part(indexed), IndexPlus{}, bias);
+      auto const got = values(part(indexed));
+      int wrong = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != static_cast<float>(i) + 0.5f;
+      CHECK(wrong == 0);
+    }
 }
 TEST_CASE_TEMPLATE_APPLY(transform_whole_rows, Spaces);
 

@@ -28,8 +28,20 @@ inline void cuda_check(cudaError_t status, char const* label) {
   throw std::runtime_error(std::string(label) + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
 }
 
+/// As many of `teams` teams of so many threads as a multiprocessor may have, which is fewer on some than on those of
+/// data centres; a compiler would take no notice of more.
+constexpr int teams_of_bounds(int threads, int teams) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ > 800 && __CUDA_ARCH__ != 900 && __CUDA_ARCH__ != 1000 && \
+    __CUDA_ARCH__ != 1030
+  constexpr int most = 1536;
+#else
+  constexpr int most = 2048;
+#endif
+  return teams * threads <= most ? teams : most / threads;
+}
+
 template <int Threads, int TeamsAtOnce, class Functor>
-__global__ void __launch_bounds__(Threads, TeamsAtOnce)
+__global__ void __launch_bounds__(Threads, teams_of_bounds(Threads, TeamsAtOnce))
     cuda_entry(__grid_constant__ Functor const functor, int reduce, int scratch) {
   extern __shared__ double shared[];
   Kokkos::TeamPolicy<Kokkos::Cuda>::member_type const team(
