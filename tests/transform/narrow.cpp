@@ -215,6 +215,10 @@ TEST_CASE("what is usual is asked of every stage of a chain") {
   CHECK(usual(compose(fn::add{}, fn::narrow::gelu{}), 6.0f, -0.0625f));
   CHECK(!usual(compose(fn::add{}, fn::narrow::gelu{}), -5.0f, -1.0f));
   CHECK(!detail::has_usual_v<decltype(compose(fn::add{}, fn::narrow::tanh{}))>);
+  // Of the largest magnitudes of several elements where no stage before makes more of smaller ones.
+  CHECK(detail::usual_by_magnitude_v<decltype(compose(fn::add{}, fn::scale{-2}, fn::narrow::gelu{}))>);
+  CHECK(!detail::usual_by_magnitude_v<decltype(compose(fn::subtract{}, fn::narrow::gelu{}))>);
+  CHECK(!detail::usual_by_magnitude_v<decltype(compose(fn::narrow::gelu{}, fn::reciprocal{}, fn::narrow::sin{}))>);
 }
 
 // More packs than a GPU has under way at once, in one loop and in rows, whose usual ones have a text of their own.
