@@ -344,20 +344,45 @@ KOKKOS_FORCEINLINE_FUNCTION float cosine(float x) {
 /// True where a machine's own sine and cosine do for bf16: their absolute error is 2^-20 and 2^-22 of x.
 KOKKOS_FORCEINLINE_FUNCTION bool few_turns(float x) { return Kokkos::abs(x) < 32.0f; }
 
+#if !defined(__CUDA_ARCH__)
+/// x of few turns as n half turns and a rest of up to pi / 2, which is within 2^-25 |x|.
+struct FewTurns {
+  float rest;
+  std::uint32_t sign;  // in its first bit: n is odd
+  KOKKOS_FORCEINLINE_FUNCTION explicit FewTurns(float x) {
+    constexpr float magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
+    float const shifted = x * 0.318309873f + magic;
+    rest = (shifted - magic) * -3.14159274f + x;
+    sign = __builtin_bit_cast(std::uint32_t, shifted) << 31;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION float with_sign(float y) const {
+    return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, y) ^ sign);
+  }
+};
+#endif
+
 /// sin x of few turns within 2^-20 + 2^-22 |x|, of small arguments within 2^-14 of it, without a branch.
 KOKKOS_FORCEINLINE_FUNCTION float sine_of_few_turns(float x) {
 #if defined(__CUDA_ARCH__)
   return fabsf(x) < 0.015625f ? x : ptx::sine_approximate(x);
 #else
-  return tessera_sine(x);
+  FewTurns const turns(x);
+  float const r = turns.rest, square = r * r;  // the polynomial of sine_of_rest<true>()
+  float const p = (-1.85358338e-4f * square + 8.31402838e-3f) * square - 1.66658312e-1f;
+  return turns.with_sign(r * square * p + r);
 #endif
 }
-/// cos x likewise.
+/// cos x likewise: that of the rest within 2^-24, so that a CPU reduces the argument of both once.
 KOKKOS_FORCEINLINE_FUNCTION float cosine_of_few_turns(float x) {
 #if defined(__CUDA_ARCH__)
   return ptx::cosine_approximate(x);
 #else
-  return tessera_cosine(x);
+  FewTurns const turns(x);
+  float const square = turns.rest * turns.rest;
+  float p = 2.3153525e-5f * square - 1.3853686e-3f;
+  p = p * square + 4.1663583e-2f;
+  p = p * square - 4.9999905e-1f;
+  return turns.with_sign(p * square + 1.0f);
 #endif
 }
 
@@ -451,21 +476,39 @@ KOKKOS_FORCEINLINE_FUNCTION float gelu_for_narrow(float x) {
 /// True where a polynomial of degree 6 does for gelu_for_narrow().
 KOKKOS_FORCEINLINE_FUNCTION bool few_deviations(float x) { return Kokkos::abs(x) < 6.0f; }
 
-/// x Phi(x) within 2^-14.3 of it for |x| < 6.
-KOKKOS_FORCEINLINE_FUNCTION float gelu_of_few_deviations(float x) {
+/// 2^x within 2^-18.5 for -126 <= x <= 127.
+KOKKOS_FORCEINLINE_FUNCTION float exp2_for_narrow(float x) {
 #if defined(__CUDA_ARCH__)
-  float const z = fabsf(x);
-  float p = 2.29900598e-5f;
-  p = fmaf(p, z, -6.11099997e-4f);
-  p = fmaf(p, z, 7.19556538e-3f);
-  p = fmaf(p, z, -5.1185336e-2f);
-  p = fmaf(p, z, -4.61271942e-1f);
-  p = fmaf(p, z, -1.15017426f);
-  p = fmaf(p, z, -1.00006473f);
-  return fmaf(-z, ptx::exp2_approximate(p), fmaxf(x, 0.0f));
+  return ptx::exp2_approximate(x);
 #else
-  return gelu_for_narrow(x);
+  constexpr float magic = 12582912.0f;
+  float const shifted = x + magic, f = x - (shifted - magic);
+  float p = 9.570102e-3f * f + 5.5917863e-2f;
+  p = p * f + 2.4024744e-1f;
+  p = p * f + 6.931218e-1f;
+  p = p * f + 9.999993e-1f;
+  return __builtin_bit_cast(float,
+                            __builtin_bit_cast(std::uint32_t, p) + (__builtin_bit_cast(std::uint32_t, shifted) << 23));
 #endif
+}
+
+/// x Phi(x) for |x| < 6 within 2^-14.3 of it, on a CPU 2^-14.1.
+KOKKOS_FORCEINLINE_FUNCTION float gelu_of_few_deviations(float x) {
+  float const z = Kokkos::abs(x);
+  float p = 2.29900598e-5f;
+  p = p * z - 6.11099997e-4f;
+  p = p * z + 7.19556538e-3f;
+  p = p * z - 5.1185336e-2f;
+  p = p * z - 4.61271942e-1f;
+  p = p * z - 1.15017426f;
+  p = p * z - 1.00006473f;
+#if defined(__CUDA_ARCH__)
+  float const positive = fmaxf(x, 0.0f);
+#else
+  std::int32_t const bits = __builtin_bit_cast(std::int32_t, x);
+  float const positive = __builtin_bit_cast(float, bits & ~(bits >> 31));
+#endif
+  return positive - z * exp2_for_narrow(p);
 }
 
 }  // namespace tessera::detail

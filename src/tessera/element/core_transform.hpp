@@ -13,9 +13,11 @@
 #include <tessera/element/dimensions.hpp>
 #include <tessera/element/draws.hpp>
 #include <tessera/element/leaves.hpp>
+#include <tessera/element/magnitude.hpp>
 #include <tessera/element/strip.hpp>
 #include <tessera/element/transform_data.hpp>
 #include <tessera/functor_traits.hpp>
+#include <tessera/narrow_functors.hpp>
 #include <tessera/streaming.hpp>
 #include <tessera/strip_rounding.hpp>
 
@@ -29,6 +31,9 @@ struct RunTransform {
   using Real = typename Operands::Real;
   static constexpr int operands = Operands::operands;
   static constexpr bool vectorises = true;
+  static constexpr bool asks_for_usual =
+      few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && usual_by_magnitude_v<F> && !Operands::indexed &&
+      ((std::is_same_v<From, float> || (narrow_type<From> && sizeof(From) == 2)) && ...);
   static constexpr int strip = 256;  // 8 inputs of fp32 take 8 KB
   // Elements per index, so that the start of a run and waiting for streamed results behind it cost nothing.
   static constexpr std::int64_t run = 8192;
@@ -124,8 +129,14 @@ struct RunTransform {
       first = offset[operands - 1];
       by = dims.stride[operands - 1][0];
     }
-    apply(n, first, by, result.value,
-          gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
+    auto const apply_to = [&](auto const& f) TESSERA_INLINE_LAMBDA {
+      apply(f, n, first, by, result.value,
+            gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
+    };
+    bool done = false;
+    if constexpr (asks_for_usual)
+      if (are_usual<I...>(n, offset)) apply_to(for_usual(elements.f)), done = true;
+    if (!done) apply_to(elements.f);
     if (!streamed) return write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
     if constexpr (std::is_same_v<Stored, To>) {
       stream(elements.out + offset[0], result.value, n * sizeof(To));
@@ -138,19 +149,28 @@ struct RunTransform {
     }
   }
 
-  template <class Stored, class... X>
-  KOKKOS_INLINE_FUNCTION void apply(int n, std::int64_t first, std::int64_t by, Stored* KOKKOS_RESTRICT result,
-                                    X const*... x) const {
-    if constexpr (draws_words_v<F>) {
+  /// Whether the functor's text for usual arguments does for a whole strip, by their largest magnitudes.
+  template <std::size_t... I>
+  KOKKOS_FUNCTION bool are_usual(int n, std::int64_t const* offset) const {
+    if (((dims.stride[I + 1][0] != 0 && dims.stride[I + 1][0] != 1) || ...)) return false;
+    auto const largest = [&](auto const* from, std::int64_t by) TESSERA_INLINE_LAMBDA {
+      return __builtin_bit_cast(float, largest_magnitude(from, by == 0 ? 1 : n));
+    };
+    return usual(elements.f, largest(leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0])...);
+  }
+
+  template <class G, class Stored, class... X>
+  KOKKOS_INLINE_FUNCTION static void apply(G const& f, int n, std::int64_t first, std::int64_t by,
+                                           Stored* KOKKOS_RESTRICT result, X const*... x) {
+    if constexpr (draws_words_v<G>) {
       if (by == 1) {
         Draws<strip> draws;
-        std::uint32_t const* const words =
-            draws(elements.f.seed(), elements.f.offset(), static_cast<std::uint64_t>(first), n);
-        for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(elements.f.drawn(words[j], x[j]...));
+        std::uint32_t const* const words = draws(f.seed(), f.offset(), static_cast<std::uint64_t>(first), n);
+        for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(f.drawn(words[j], x[j]...));
         return;
       }
     }
-    for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(elements.f, first + j * by, x[j]...));
+    for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(f, first + j * by, x[j]...));
   }
 };
 

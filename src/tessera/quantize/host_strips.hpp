@@ -29,37 +29,6 @@ KOKKOS_FORCEINLINE_FUNCTION void fetch_strip_ahead(T const* strip, int n) {
 /// Types whose neighbours are read where they lie.
 using NeighbourTypes = TypeList<bf16_t, fp16_t, float>;
 
-/// Magnitudes as T stores them, as integers: those of 16 bits are twice as many a vector, and not widened.
-template <class T>
-struct StoredMagnitude {
-  using Bits = std::conditional_t<sizeof(T) == 2, std::int16_t, MagnitudeBits>;
-
-  KOKKOS_FORCEINLINE_FUNCTION static Bits of(T x) {
-    if constexpr (sizeof(T) == 2)
-      return static_cast<Bits>(x.bits() & 0x7fff);
-    else
-      return magnitude_bits(x);
-  }
-  KOKKOS_FORCEINLINE_FUNCTION static MagnitudeBits widened(Bits bits) {
-    if constexpr (sizeof(T) == 2)
-      return magnitude_bits(static_cast<float>(T::from_bits(static_cast<std::uint16_t>(bits))));
-    else
-      return bits;
-  }
-};
-
-/// The largest magnitude of n neighbours; a NaN is larger than everything.
-template <class T>
-KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits largest_magnitude(T const* from, int n) {
-  using Stored = StoredMagnitude<T>;
-  typename Stored::Bits top = 0;
-  for (int i = 0; i < n; ++i) {
-    auto const x = Stored::of(from[i]);
-    top = x > top ? x : top;
-  }
-  return Stored::widened(top);
-}
-
 /// Some divisors, and what division of strips by them takes.
 template <int Most>
 struct Divisors {

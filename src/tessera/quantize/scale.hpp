@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <tessera/element/magnitude.hpp>
 #include <tessera/limits.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/operand.hpp>
@@ -20,13 +21,6 @@ inline float largest_of(Scalar type) {
   return static_cast<float>(type == Scalar::e4m3   ? limits<e4m3_t>::max
                             : type == Scalar::e5m2 ? limits<e5m2_t>::max
                                                    : 127.0);
-}
-
-/// Maxima of |x| are taken of the bits, as integers: exact in any order, and a NaN is larger than everything.
-using MagnitudeBits = std::int32_t;
-
-KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits magnitude_bits(float x) {
-  return static_cast<MagnitudeBits>(__builtin_bit_cast(std::uint32_t, x) & 0x7fffffffu);
 }
 
 /// The one canonical NaN in place of whichever had the largest payload.
