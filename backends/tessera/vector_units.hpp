@@ -16,7 +16,8 @@ enum class VectorUnits { baseline, avx2, avx512 };
 /// What the processor has, or what TESSERA_MAX_ISA caps it to.
 VectorUnits vector_units();
 
-/// Bytes of the last cache before memory, and of the last that a core has to itself.
+/// Bytes of the last cache before memory, as far as they are for this machine, and of the last that a core has to
+/// itself.
 std::int64_t last_cache_bytes();
 std::int64_t core_cache_bytes();
 
