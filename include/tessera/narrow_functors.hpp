@@ -18,7 +18,7 @@
 /// A GPU's transform takes it for packs of elements that are all usual, so that what is rare costs no branch an
 /// element. Where what is usual of some arguments is so of all that have no larger magnitudes, a member
 /// `static constexpr bool usual_by_magnitude = true` says so, and `usual` may be asked once, of the largest magnitude
-/// of each argument.
+/// of each argument: of all packs of a thread, and on a CPU, which does not ask otherwise, of 256 elements.
 
 #include <Kokkos_Core.hpp>
 #include <type_traits>
