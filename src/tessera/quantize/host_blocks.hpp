@@ -84,9 +84,9 @@ struct HostBlocks {
     unsigned char rounded[HostAreas::most_elements];              // (rows, columns), for the transposed copy
     unsigned char turned[turned_columns * HostAreas::most_rows];  // (columns, rows)
     unsigned char row[HostAreas::most_columns];
-    float gathered[side * side];  // (rows, columns) of an input that is not read where it lies
-    Divisors<lines> rows;         // (rows, tiles)
-    Divisors<lines> columns;      // (tiles, columns), where the transposed copy has its own
+    float gathered[side * side];    // (rows, columns) of an input that is not read where it lies
+    Divisors<lines> rows;           // (rows, tiles)
+    ColumnDivisors<lines> columns;  // (tiles, columns), where the transposed copy has its own
     MagnitudeBits row_top[lines], column_top[lines];
   };
 
@@ -249,7 +249,7 @@ struct HostBlocks {
       }
       for (int c = at.columns; c < areas.columns; ++c) divisor[c] = 1.0f;
     }
-    room.columns.prepare(blocks * areas.columns);
+    divide.prepare(room.columns, blocks * areas.columns);
   }
 
   /// Row r, divided by the scales of its tiles and, unless `by_columns` is nullptr, by those of its columns.
@@ -272,7 +272,7 @@ struct HostBlocks {
         draw(quotients, words, n, by_columns + c);
       });
     divide(x(r), x.at.columns, room.rows, first, side_shift, to);
-    if (by_columns != nullptr) divide(x(r), x.at.columns, room.columns, first_column, 0, by_columns);
+    if (by_columns != nullptr) divide(x(r), x.at.columns, room.columns, first_column, by_columns);
   }
   KOKKOS_FORCEINLINE_FUNCTION void draw(float const* quotients, std::uint32_t const* words, int n,
                                         unsigned char* to) const {
