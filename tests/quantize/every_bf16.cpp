@@ -73,30 +73,30 @@ void check_rows() {
   CHECK(different(values(out), expected) == 0);
 }
 
-/// A column for each scale, of the transposed copy, and scales in turn for the tiles of rows.
+/// A column for each scale, of the transposed copy, and scales in turn for the tiles of rows. Those by which columns
+/// beside are not divided this way either are only those of the last blocks.
 template <class Exec, class Q>
 void check_columns() {
-  auto scales = scales_of_all_kinds();
-  std::size_t const m = numbers, n = scales.size(), tiles = (n + 127) / 128;
+  auto const scales = scales_of_all_kinds();
+  std::size_t const others = 4, blocks = numbers / 128 + others, m = 128 * blocks, n = scales.size();
+  std::size_t const tiles = (n + 127) / 128;
   std::vector<bf16_t> x(m * n);
   std::vector<Q> expected(m * n), expected_transposed(m * n);
-  std::vector<float> of_tiles(m * tiles), of_columns(n * (m / 128));
+  std::vector<float> of_tiles(m * tiles), of_columns(n * blocks);
   for (std::size_t i = 0; i < of_tiles.size(); ++i) of_tiles[i] = scales[i % n];
-  // Columns beside what is divided in another way keep their own scales in some blocks of rows only.
   for (std::size_t i = 0; i < of_columns.size(); ++i) {
-    float const s = scales[i / (m / 128)];
-    bool const usual = s >= 0x1p-60f && s <= 0x1p60f;
-    of_columns[i] = usual || i % 4 == 0 ? s : 0.75f;
+    float const s = scales[i / blocks];
+    of_columns[i] = (s >= 0x1p-60f && s <= 0x1p60f) || i % blocks >= blocks - others ? s : 0.75f;
   }
   for (std::size_t i = 0; i < m; ++i)
     for (std::size_t j = 0; j < n; ++j) {
       x[i * n + j] = number(i);
       expected[i * n + j] = quotient<Q>(number(i), of_tiles[i * tiles + j / 128]);
-      expected_transposed[j * m + i] = quotient<Q>(number(i), of_columns[j * (m / 128) + i / 128]);
+      expected_transposed[j * m + i] = quotient<Q>(number(i), of_columns[j * blocks + i / 128]);
     }
   ViewOf<Exec, bf16_t**> const in("in", m, n);
   ViewOf<Exec, Q**> const out("out", m, n), transposed("transposed", n, m);
-  ViewOf<Exec, float**> const given("scales", m, tiles), transposed_scales("transposed_scales", n, m / 128);
+  ViewOf<Exec, float**> const given("scales", m, tiles), transposed_scales("transposed_scales", n, blocks);
   fill(in, x);
   fill(given, of_tiles);
   fill(transposed_scales, of_columns);

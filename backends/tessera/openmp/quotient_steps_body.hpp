@@ -110,11 +110,12 @@ template <class V, class Type>
 [[gnu::always_inline]] inline bool store_results(typename V::Bytes results, Bf16Pair<V> const& x, unsigned char* to) {
   using S = Steps<Type>;
   using Bytes = typename V::Bytes;
-  Bytes bits = (results + static_cast<unsigned char>(S::count)) | (V::signs(x.low, x.high) & 0x80);
+  Bytes const signs = V::signs(x.low, x.high);
+  Bytes bits = (results + static_cast<unsigned char>(S::count)) | (signs & 0x80);
   if (__builtin_expect(V::any_above(results, S::last), 0)) {
     Bytes const numbers = x.numbers();
     if (V::any_above(results & numbers, S::last)) return false;
-    bits &= numbers | 0x80;
+    bits = (bits & numbers) | (signs & (~numbers & 0x80));
   }
   bits = V::in_order(bits);
   __builtin_memcpy(to, &bits, sizeof bits);
