@@ -16,6 +16,7 @@
 //     joined(low, high)                  elements from 0 to 0x7fff as bytes, those above 255 as that, in an order of
 //                                        its own
 //     signs(low, high)                   in this order, bytes whose highest bits are those of the elements
+//     with_signs(x, y)                   x and the highest bits of y
 //     in_order(x), out_of_order(x)       from this order to that of the elements, and back
 //     any_above(x, limit)                unsigned
 //     smaller(x, y), difference(x, y)    of bytes, unsigned; differences from 0 on
@@ -111,11 +112,12 @@ template <class V, class Type>
   using S = Steps<Type>;
   using Bytes = typename V::Bytes;
   Bytes const signs = V::signs(x.low, x.high);
-  Bytes bits = (results + static_cast<unsigned char>(S::count)) | (signs & 0x80);
+  Bytes const magnitudes = results + static_cast<unsigned char>(S::count);
+  Bytes bits = V::with_signs(magnitudes, signs);
   if (__builtin_expect(V::any_above(results, S::last), 0)) {
     Bytes const numbers = x.numbers();
     if (V::any_above(results & numbers, S::last)) return false;
-    bits = (bits & numbers) | (signs & (~numbers & 0x80));
+    bits = V::with_signs(magnitudes & numbers, signs);
   }
   bits = V::in_order(bits);
   __builtin_memcpy(to, &bits, sizeof bits);

@@ -69,6 +69,7 @@ struct Avx2 {
   static Bytes signs(Halves low, Halves high) {
     return reinterpret_cast<Bytes>(_mm256_packs_epi16(reinterpret_cast<__m256i>(low), reinterpret_cast<__m256i>(high)));
   }
+  static Bytes with_signs(Bytes x, Bytes y) { return x | (y & 0x80); }
   static Bytes in_order(Bytes x) {
     return reinterpret_cast<Bytes>(_mm256_permute4x64_epi64(reinterpret_cast<__m256i>(x), 0xd8));
   }

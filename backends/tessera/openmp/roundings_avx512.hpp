@@ -70,6 +70,11 @@ struct Avx512 {
   static Bytes signs(Halves low, Halves high) {
     return reinterpret_cast<Bytes>(_mm512_packs_epi16(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
   }
+  static Bytes with_signs(Bytes x, Bytes y) {
+    constexpr int a_or_b_and_c = 0xf8;
+    return reinterpret_cast<Bytes>(_mm512_ternarylogic_epi32(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(y),
+                                                             bytes(0x80), a_or_b_and_c));
+  }
   static Bytes in_order(Bytes x) {
     __m512i const order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     return reinterpret_cast<Bytes>(_mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(x)));
