@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include <tessera/byte_moves.hpp>
 #include <tessera/byte_squares.hpp>
 #include <tessera/element/draws.hpp>
 #include <tessera/quantize/blocks.hpp>
@@ -93,7 +94,8 @@ struct HostBlocks {
   BlockProblem p;
   StripDivision divide;
   HostAreas areas;
-  bool streamed;  // results go past the caches
+  bool streamed;           // results go past the caches
+  ByteMoves const* moves;  // may be absent
 
   KOKKOS_FUNCTION void operator()(HostTeam const& team) const {
     auto& room = *static_cast<Room*>(team.team_shmem().get_shmem_aligned(sizeof(Room), line_of_memory));
@@ -289,7 +291,7 @@ struct HostBlocks {
     if (stride != 1) {
       for (int i = 0; i < count; ++i) to[i * stride] = from[i];
     } else if (streamed) {
-      stream(to, from, static_cast<std::size_t>(count));
+      stream(moves, to, from, static_cast<std::size_t>(count));
     } else {
       std::memcpy(to, from, static_cast<std::size_t>(count));
     }
@@ -331,16 +333,27 @@ struct HostBlocks {
     if (cut_off > 0) Kokkos::atomic_add(p.saturated, cut_off);
   }
 
+  /// So many columns from `begin` on, and a few rows and columns more, for which there is room.
+  KOKKOS_FORCEINLINE_FUNCTION void turn(Room& room, int begin, int rows, int columns) const {
+    static_assert(side % transposed_rows == 0 && transposed_columns == byte_square);
+    unsigned char const* const from = room.rounded + begin;
+    auto const whole = [](int n, int of) TESSERA_INLINE_LAMBDA { return (n + of - 1) / of * of; };
+    if (moves != nullptr)
+      return moves->transpose(from, areas.columns, whole(rows, transposed_rows), whole(columns, byte_square),
+                              room.turned, areas.rows);
+    for (int r = 0; r < rows; r += byte_square)
+      for (int c = 0; c < columns; c += byte_square)
+        transpose_byte_square(from + r * areas.columns + c, areas.columns, room.turned + c * areas.rows + r,
+                              areas.rows);
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION void write_transposed(Room& room, HostArea const& at) const {
     constexpr int together = Room::turned_columns;
     Operand const& t = p.transposed;
     auto* const first = static_cast<unsigned char*>(const_cast<void*>(t.data)) + at.column * t.row + at.row * t.column;
     for (int begin = 0; begin < at.columns; begin += together) {
       int const columns = at.columns - begin < together ? at.columns - begin : together;
-      for (int r = 0; r < at.rows; r += byte_square)
-        for (int c = 0; c < columns; c += byte_square)
-          transpose_byte_square(room.rounded + r * areas.columns + begin + c, areas.columns,
-                                room.turned + c * areas.rows + r, areas.rows);
+      turn(room, begin, at.rows, columns);
       for (int c = 0; c < columns; ++c)
         put(first + (begin + c) * t.row, t.column, room.turned + c * areas.rows, at.rows);
     }
