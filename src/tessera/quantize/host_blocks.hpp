@@ -208,47 +208,52 @@ struct HostBlocks {
 
   template <class T>
   KOKKOS_FORCEINLINE_FUNCTION void find_scales(Room& room, Rows<T> const& x) const {
-    bool const finds = p.source != ScaleSource::given || p.amax != nullptr;
-    if (finds) find_tops(room, x);
-    MagnitudeBits top = 0;
-    for (int r = 0; r < x.at.rows; r += side)
-      x.for_tiles([&](int tile, int c, int) TESSERA_INLINE_LAMBDA {
-        MagnitudeBits const of_block = find_block_scales(room, x, r, tile, c, finds);
-        top = of_block > top ? of_block : top;
-      });
-    room.rows.prepare(x.at.rows * x.tiles());
-    if (p.amax != nullptr) raise(p.amax, canonical(top));
+    int const lines = x.at.rows * x.tiles();
+    if (p.source != ScaleSource::given || p.amax != nullptr) find_tops(room, x);
+    if (p.source == ScaleSource::block) {
+      for (int r = 0; r < x.at.rows; r += side)
+        x.for_tiles([&](int tile, int c, int)
+                        TESSERA_INLINE_LAMBDA { find_block_scale(room, x.at, r, tile, c, x.tiles()); });
+    } else {
+      if (p.source == ScaleSource::line) find_scales_of(room.row_top, lines, p.largest, room.rows.divisor);
+      for (int r = 0; r < x.at.rows; ++r)
+        x.for_tiles([&](int tile, int c, int) TESSERA_INLINE_LAMBDA {
+          exchange(p.scales(x.at.row + r, x.at.column + c), room.rows.divisor[r * x.tiles() + tile]);
+        });
+    }
+    room.rows.prepare(lines);
+    if (p.amax != nullptr) raise(p.amax, canonical(largest_of_lines(room.row_top, 0, lines, 1)));
     if (p.transposed_scales.present()) find_column_scales(room, x.at);
   }
-  /// Of the rows of a block; its largest magnitude.
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits find_block_scales(Room& room, Rows<T> const& x, int first, int tile, int c,
-                                                              bool finds) const {
-    int const tiles = x.tiles(), end = x.at.rows - first < side ? x.at.rows : first + side;
+  /// What has been found is stored, and what is given read.
+  KOKKOS_FORCEINLINE_FUNCTION void exchange(float& outside, float& divisor) const {
+    if (p.source == ScaleSource::line)
+      outside = divisor;
+    else
+      divisor = outside;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static MagnitudeBits largest_of_lines(MagnitudeBits const* tops, int first, int end,
+                                                                    int step) {
     MagnitudeBits top = 0;
-    if (finds)
-      for (int r = first; r < end; ++r) {
-        MagnitudeBits const of_row = room.row_top[r * tiles + tile];
-        top = of_row > top ? of_row : top;
-      }
-    for (int r = first; r < end; ++r) {
-      float& scale = p.scales(x.at.row + r, x.at.column + c);
-      if (p.source == ScaleSource::line) scale = scale_of(canonical(room.row_top[r * tiles + tile]), p.largest);
-      if (p.source == ScaleSource::block && r == first) scale = scale_of(canonical(top), p.largest);
-      room.rows.divisor[r * tiles + tile] = scale;
-    }
+    for (int i = first; i < end; i += step) top = tops[i] > top ? tops[i] : top;
     return top;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void find_block_scale(Room& room, HostArea const& at, int first, int tile, int c,
+                                                    int tiles) const {
+    int const end = at.rows - first < side ? at.rows : first + side;
+    MagnitudeBits const top = largest_of_lines(room.row_top, first * tiles + tile, end * tiles, tiles);
+    float const scale = scale_of(canonical(top), p.largest);
+    p.scales(at.row + first, at.column + c) = scale;
+    for (int r = first; r < end; ++r) room.rows.divisor[r * tiles + tile] = scale;
   }
   KOKKOS_FORCEINLINE_FUNCTION void find_column_scales(Room& room, HostArea const& at) const {
     int const blocks = (at.rows + side - 1) / side;
     for (int block = 0; block < blocks; ++block) {
       float* const divisor = room.columns.divisor + block * areas.columns;
-      MagnitudeBits const* const top = room.column_top + block * areas.columns;
-      for (int c = 0; c < at.columns; ++c) {
-        float& scale = p.transposed_scales(at.column + c, at.row + block * side);
-        if (p.source == ScaleSource::line) scale = scale_of(canonical(top[c]), p.largest);
-        divisor[c] = scale;
-      }
+      if (p.source == ScaleSource::line)
+        find_scales_of(room.column_top + block * areas.columns, at.columns, p.largest, divisor);
+      for (int c = 0; c < at.columns; ++c)
+        exchange(p.transposed_scales(at.column + c, at.row + block * side), divisor[c]);
       for (int c = at.columns; c < areas.columns; ++c) divisor[c] = 1.0f;
     }
     divide.prepare(room.columns, blocks * areas.columns);
