@@ -44,6 +44,7 @@ extern PanelPacking<float> const fp32_packing_avx512;
 extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
 extern RandomWords const random_words_avx2;
+extern RandomWords const random_words_avx512;
 extern Roundings const roundings_avx2;
 extern Roundings const roundings_avx512;
 extern ByteMoves const byte_moves_avx2;
@@ -289,7 +290,9 @@ Conversions const* conversions() { return best_of(conversion_versions).kernel; }
 ColumnLoopsOfPanels const* column_loops() { return best_of(column_loop_versions).kernel; }
 RandomWords random_words() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
-  if (vector_units() >= VectorUnits::avx2) return random_words_avx2;
+  VectorUnits const units = vector_units();
+  if (units == VectorUnits::avx512) return random_words_avx512;
+  if (units == VectorUnits::avx2) return random_words_avx2;
 #endif
   return nullptr;
 }
