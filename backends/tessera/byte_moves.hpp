@@ -17,7 +17,7 @@ using openmp::transposed_columns, openmp::transposed_rows;
 
 /// What moves bytes better than the instructions that every x86-64 processor has; nullptr: nothing, or a compiler for
 /// devices reads this, as with vector units.
-inline ByteMoves const* byte_moves() {
+KOKKOS_INLINE_FUNCTION ByteMoves const* byte_moves() {
 #if !defined(__CUDACC__)
   static ByteMoves const* const moves = openmp::byte_moves();
   return moves;

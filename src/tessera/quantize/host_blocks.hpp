@@ -256,7 +256,7 @@ struct HostBlocks {
         exchange(p.transposed_scales(at.column + c, at.row + block * side), divisor[c]);
       for (int c = at.columns; c < areas.columns; ++c) divisor[c] = 1.0f;
     }
-    divide.prepare(room.columns, blocks * areas.columns);
+    if (!p.rounding.stochastic) divide.prepare(room.columns, blocks * areas.columns);
   }
 
   /// Row r, divided by the scales of its tiles and, unless `by_columns` is nullptr, by those of its columns.

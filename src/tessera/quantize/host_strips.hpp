@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/byte_moves.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/quantize/scale.hpp>
 #include <tessera/rowwise/operand.hpp>
@@ -210,7 +211,7 @@ KOKKOS_FORCEINLINE_FUNCTION void fill_strip(Operand const& a, std::int64_t row, 
   alignas(line_of_memory) unsigned char room[host_strip * Bytes];
   f(static_cast<unsigned char*>(room));
   if (a.streamed)
-    stream(y, room, static_cast<std::size_t>(n) * Bytes);
+    stream(byte_moves(), y, room, static_cast<std::size_t>(n) * Bytes);
   else
     for (int i = 0; i < n; ++i)
       for (int byte = 0; byte < Bytes; ++byte) y[i * a.column * Bytes + byte] = room[i * Bytes + byte];
