@@ -139,7 +139,8 @@ template <class V, class Type>
   return V::template table<S::weight>(S::template thresholds<V>(first, scale_bits), static_cast<std::uint16_t>(offset));
 }
 
-/// Neighbours often share the scale of the group before.
+/// Neighbours often share the scale of the group before. Where others occur there are often more of them near, so the
+/// rest of their group goes with them.
 template <class V, class Type>
 void divide_by_steps(void const* from, int n, float const* scales, float const* reciprocals, int shift, void* to) {
   using S = Steps<Type>;
@@ -160,8 +161,7 @@ void divide_by_steps(void const* from, int n, float const* scales, float const* 
       Bf16Pair<V> const x(in + i * Bf16::size);
       typename V::Bytes const results =
           V::joined(V::stepped(x.low, table) >> (S::shift + 1), V::stepped(x.high, table) >> (S::shift + 1));
-      if (!store_results<V, Type>(results, x, out + i))
-        divide_others<V, Type>(in + i * Bf16::size, together, scales, reciprocals, shift, out + i);
+      if (!store_results<V, Type>(results, x, out + i)) break;
     }
     if (i < end) divide_others<V, Type>(in + i * Bf16::size, end - i, scales, reciprocals, shift, out + i);
   }
@@ -249,13 +249,19 @@ void divide_columns(void const* from, int n, float const* scales, float const* r
   auto* const out = static_cast<unsigned char*>(to);
   auto const* const steps = static_cast<ColumnSteps const*>(prepared);
   int i = 0;
-  for (; i + together <= n; i += together) {
-    Bf16Pair<V> const x(in + i * Bf16::size);
-    auto const results = results_of<V, Type>(x, steps[i / columns_together], i % columns_together);
-    if (!store_results<V, Type>(results, x, out + i))
-      divide_others<V, Type>(in + i * Bf16::size, together, scales + i, reciprocals + i, 0, out + i);
+  while (i < n) {
+    if (i + together <= n) {
+      Bf16Pair<V> const x(in + i * Bf16::size);
+      auto const results = results_of<V, Type>(x, steps[i / columns_together], i % columns_together);
+      if (__builtin_expect(store_results<V, Type>(results, x, out + i), 1)) {
+        i += together;
+        continue;
+      }
+    }
+    int const others = n - i < columns_together ? n - i : columns_together;
+    divide_others<V, Type>(in + i * Bf16::size, others, scales + i, reciprocals + i, 0, out + i);
+    i += others;
   }
-  if (i < n) divide_others<V, Type>(in + i * Bf16::size, n - i, scales + i, reciprocals + i, 0, out + i);
 }
 
 template <class V, class Type>
