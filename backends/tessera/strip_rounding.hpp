@@ -74,6 +74,21 @@ KOKKOS_INLINE_FUNCTION Dividing strip_division() {
   return nullptr;
 }
 
+/// The same for many rows by scales of columns, prepared once. {} as above, and for other types of input than bf16.
+using openmp::ColumnQuotients;
+using openmp::steps_of_column, openmp::columns_together;
+
+template <class From, class To>
+KOKKOS_INLINE_FUNCTION ColumnQuotients column_division() {
+#if !defined(__CUDACC__)
+  static openmp::Roundings const* const all = openmp::roundings();
+  if (all == nullptr || !std::is_same_v<From, bf16_t>) return {};
+  if constexpr (std::is_same_v<To, e4m3_t>) return all->column_quotients.e4m3;
+  if constexpr (std::is_same_v<To, e5m2_t>) return all->column_quotients.e5m2;
+#endif
+  return {};
+}
+
 /// The same of products with any scales, from fp32, fp16 or bf16 to an 8-bit float, saturating, or from an 8-bit type
 /// to fp16 or bf16.
 template <class From, class To>

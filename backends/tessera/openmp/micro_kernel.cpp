@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include <tessera/openmp/byte_moves.hpp>
 #include <tessera/openmp/column_loops.hpp>
 #include <tessera/openmp/random_words.hpp>
 #include <tessera/openmp/roundings.hpp>
@@ -43,8 +44,11 @@ extern PanelPacking<float> const fp32_packing_avx512;
 extern PanelPacking<double> const fp64_packing_avx512;
 extern Conversions const conversions_avx512;
 extern RandomWords const random_words_avx2;
+extern RandomWords const random_words_avx512;
 extern Roundings const roundings_avx2;
 extern Roundings const roundings_avx512;
+extern ByteMoves const byte_moves_avx2;
+extern ByteMoves const byte_moves_avx512;
 extern RowLoopsOfTypes const row_loops_avx2;
 extern RowLoopsOfTypes const row_loops_avx512;
 extern ColumnLoopsOfPanels const column_loops_avx2;
@@ -286,7 +290,9 @@ Conversions const* conversions() { return best_of(conversion_versions).kernel; }
 ColumnLoopsOfPanels const* column_loops() { return best_of(column_loop_versions).kernel; }
 RandomWords random_words() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
-  if (vector_units() >= VectorUnits::avx2) return random_words_avx2;
+  VectorUnits const units = vector_units();
+  if (units == VectorUnits::avx512) return random_words_avx512;
+  if (units == VectorUnits::avx2) return random_words_avx2;
 #endif
   return nullptr;
 }
@@ -305,6 +311,14 @@ Roundings const* roundings() {
 #endif
   if (units == VectorUnits::avx512) return &roundings_avx512;
   if (units == VectorUnits::avx2) return &roundings_avx2;
+#endif
+  return nullptr;
+}
+ByteMoves const* byte_moves() {
+#if defined(TESSERA_X86_MICRO_KERNELS)
+  VectorUnits const units = vector_units();
+  if (units == VectorUnits::avx512) return &byte_moves_avx512;
+  if (units == VectorUnits::avx2) return &byte_moves_avx2;
 #endif
   return nullptr;
 }

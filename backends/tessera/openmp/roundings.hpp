@@ -26,6 +26,15 @@ using Multiplying = void (*)(void const* from, int n, float const* scales, int s
 using Dividing = void (*)(void const* from, int n, float const* scales, float const* reciprocals, int shift, void* to);
 inline constexpr float least_divisor = 0x1p-60f, largest_divisor = 0x1p60f;
 
+/// Quotients of bf16 by a scale for each column, as above, of many rows: prepare() makes of the scales, a multiple of
+/// columns_together, what each row takes, steps_of_column bytes each.
+inline constexpr int steps_of_column = 10, columns_together = 64;
+struct ColumnQuotients {
+  void (*prepare)(float const* scales, float const* reciprocals, int n, void* steps) = nullptr;
+  void (*divide)(void const* from, int n, float const* scales, float const* reciprocals, void const* steps,
+                 void* to) = nullptr;
+};
+
 /// By the type on the other side.
 template <class F>
 struct OfWideTypes {
@@ -45,6 +54,9 @@ struct Roundings {
   struct {
     Quotients e4m3, e5m2, int8;
   } quotients;
+  struct {
+    ColumnQuotients e4m3, e5m2;
+  } column_quotients;
   struct {
     Products e4m3, e5m2;
   } products;

@@ -5,6 +5,6 @@
 namespace tessera::detail::openmp {
 
 extern Roundings const roundings_avx512;
-Roundings const roundings_avx512 = all_roundings<Avx512>;
+Roundings const roundings_avx512 = with_steps<Avx512>;
 
 }  // namespace tessera::detail::openmp

@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include <tessera/openmp/roundings_body.hpp>
+#include <tessera/openmp/quotient_steps_body.hpp>
 
 namespace {
 
@@ -61,7 +61,75 @@ struct Avx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16), int8(high));
   }
 
+  typedef unsigned char Bytes __attribute__((vector_size(64)));
+  using Table = Halves;
+  static Bytes joined(Halves low, Halves high) {
+    return reinterpret_cast<Bytes>(
+        _mm512_packus_epi16(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
+  }
+  static Bytes signs(Halves low, Halves high) {
+    return reinterpret_cast<Bytes>(_mm512_packs_epi16(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
+  }
+  static Bytes with_signs(Bytes x, Bytes y) {
+    constexpr int a_or_b_and_c = 0xf8;
+    return reinterpret_cast<Bytes>(_mm512_ternarylogic_epi32(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(y),
+                                                             bytes(0x80), a_or_b_and_c));
+  }
+  static Bytes in_order(Bytes x) {
+    __m512i const order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    return reinterpret_cast<Bytes>(_mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(x)));
+  }
+  static Bytes out_of_order(Bytes x) {
+    __m512i const order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    return reinterpret_cast<Bytes>(_mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(x)));
+  }
+  static bool any_above(Bytes x, unsigned char limit) {
+    return _mm512_cmpgt_epu8_mask(reinterpret_cast<__m512i>(x), bytes(limit)) != 0;
+  }
+  static Bytes smaller(Bytes x, Bytes y) {
+    return reinterpret_cast<Bytes>(_mm512_min_epu8(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(y)));
+  }
+  static Bytes difference(Bytes x, Bytes y) {
+    return reinterpret_cast<Bytes>(_mm512_subs_epu8(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(y)));
+  }
+  static Bytes one_more_above(Bytes x, Bytes y, Bytes z) {
+    __mmask64 const above = _mm512_cmpgt_epi8_mask(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(y));
+    __m512i const to = reinterpret_cast<__m512i>(z);
+    return reinterpret_cast<Bytes>(_mm512_mask_sub_epi8(to, above, to, bytes(255)));
+  }
+  /// To the last bit before the point of numbers of 2^52.
+  static Thresholds reached(Eight const& x, Eight const& y) {
+    __m512d const sums = _mm512_fmadd_round_pd(reinterpret_cast<__m512d>(x), reinterpret_cast<__m512d>(y),
+                                               _mm512_set1_pd(0x1p52 - 128), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    return reinterpret_cast<Thresholds>(_mm512_cvtepi64_epi8(_mm512_castpd_si512(sums)));
+  }
+  /// The sums of 8 bytes each for the values of j; the instruction takes 32 elements, so each is there twice.
+  template <int Weight>
+  static Table table(Thresholds thresholds, std::uint16_t offset) {
+    __m512i const t = _mm512_broadcastq_epi64(reinterpret_cast<__m128i>(thresholds));
+    constexpr char w = Weight - 8;
+    __m512i const weights = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, w + 1, w + 2, w + 3, w + 4, w + 5, w + 6, w + 7, w + 8, 0, 0, 0, 0, 0, 0, 0));
+    auto const sums = [&](Eight j) {
+      __m512i const top = reinterpret_cast<__m512i>((j * 8 + 8) * 0x0101010101010101u);
+      __m512i const steps = _mm512_min_epu8(_mm512_subs_epu8(top, t), bytes(8));
+      return _mm512_sad_epu8(_mm512_shuffle_epi8(weights, steps), _mm512_setzero_si512());
+    };
+    Halves const i = {0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+                      0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60};
+    Halves const x = reinterpret_cast<Halves>(_mm512_permutex2var_epi16(
+        sums(Eight{0, 1, 2, 3, 4, 5, 6, 7}), reinterpret_cast<__m512i>(i), sums(Eight{8, 9, 10, 11, 12, 13, 14, 15})));
+    return x + x - i * 4 + offset;
+  }
+  static Halves stepped(Halves x, Table const& table) {
+    Halves const m = x >> 3;
+    return x + x +
+           reinterpret_cast<Halves>(
+               _mm512_permutexvar_epi16(reinterpret_cast<__m512i>(m), reinterpret_cast<__m512i>(table)));
+  }
+
  private:
+  static __m512i bytes(unsigned char x) { return _mm512_set1_epi8(static_cast<char>(x)); }
   static __m256i loaded(unsigned char const* from) {
     return _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
   }

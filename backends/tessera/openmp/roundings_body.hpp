@@ -244,6 +244,7 @@ constexpr tessera::detail::openmp::Roundings all_roundings{
     round_all<V, ToInt8<V>>,
     {all_quotients<V, ToEightBits<V, E4m3, true>>, all_quotients<V, ToEightBits<V, E5m2, true>>,
      all_quotients<V, ToInt8<V>>},
+    {},
     {all_products<V, ToEightBits<V, E4m3, true>>, all_products<V, ToEightBits<V, E5m2, true>>},
     {all_widenings<V, E4m3>, all_widenings<V, E5m2>, all_widenings<V, Int8>}};
 

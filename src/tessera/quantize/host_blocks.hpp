@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include <tessera/byte_moves.hpp>
 #include <tessera/byte_squares.hpp>
 #include <tessera/element/draws.hpp>
 #include <tessera/quantize/blocks.hpp>
@@ -84,16 +85,17 @@ struct HostBlocks {
     unsigned char rounded[HostAreas::most_elements];              // (rows, columns), for the transposed copy
     unsigned char turned[turned_columns * HostAreas::most_rows];  // (columns, rows)
     unsigned char row[HostAreas::most_columns];
-    float gathered[side * side];  // (rows, columns) of an input that is not read where it lies
-    Divisors<lines> rows;         // (rows, tiles)
-    Divisors<lines> columns;      // (tiles, columns), where the transposed copy has its own
+    float gathered[side * side];    // (rows, columns) of an input that is not read where it lies
+    Divisors<lines> rows;           // (rows, tiles)
+    ColumnDivisors<lines> columns;  // (tiles, columns), where the transposed copy has its own
     MagnitudeBits row_top[lines], column_top[lines];
   };
 
   BlockProblem p;
   StripDivision divide;
   HostAreas areas;
-  bool streamed;  // results go past the caches
+  bool streamed;           // results go past the caches
+  ByteMoves const* moves;  // may be absent
 
   KOKKOS_FUNCTION void operator()(HostTeam const& team) const {
     auto& room = *static_cast<Room*>(team.team_shmem().get_shmem_aligned(sizeof(Room), line_of_memory));
@@ -206,50 +208,55 @@ struct HostBlocks {
 
   template <class T>
   KOKKOS_FORCEINLINE_FUNCTION void find_scales(Room& room, Rows<T> const& x) const {
-    bool const finds = p.source != ScaleSource::given || p.amax != nullptr;
-    if (finds) find_tops(room, x);
-    MagnitudeBits top = 0;
-    for (int r = 0; r < x.at.rows; r += side)
-      x.for_tiles([&](int tile, int c, int) TESSERA_INLINE_LAMBDA {
-        MagnitudeBits const of_block = find_block_scales(room, x, r, tile, c, finds);
-        top = of_block > top ? of_block : top;
-      });
-    room.rows.prepare(x.at.rows * x.tiles());
-    if (p.amax != nullptr) raise(p.amax, canonical(top));
+    int const lines = x.at.rows * x.tiles();
+    if (p.source != ScaleSource::given || p.amax != nullptr) find_tops(room, x);
+    if (p.source == ScaleSource::block) {
+      for (int r = 0; r < x.at.rows; r += side)
+        x.for_tiles([&](int tile, int c, int)
+                        TESSERA_INLINE_LAMBDA { find_block_scale(room, x.at, r, tile, c, x.tiles()); });
+    } else {
+      if (p.source == ScaleSource::line) find_scales_of(room.row_top, lines, p.largest, room.rows.divisor);
+      for (int r = 0; r < x.at.rows; ++r)
+        x.for_tiles([&](int tile, int c, int) TESSERA_INLINE_LAMBDA {
+          exchange(p.scales(x.at.row + r, x.at.column + c), room.rows.divisor[r * x.tiles() + tile]);
+        });
+    }
+    room.rows.prepare(lines);
+    if (p.amax != nullptr) raise(p.amax, canonical(largest_of_lines(room.row_top, 0, lines, 1)));
     if (p.transposed_scales.present()) find_column_scales(room, x.at);
   }
-  /// Of the rows of a block; its largest magnitude.
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits find_block_scales(Room& room, Rows<T> const& x, int first, int tile, int c,
-                                                              bool finds) const {
-    int const tiles = x.tiles(), end = x.at.rows - first < side ? x.at.rows : first + side;
+  /// What has been found is stored, and what is given read.
+  KOKKOS_FORCEINLINE_FUNCTION void exchange(float& outside, float& divisor) const {
+    if (p.source == ScaleSource::line)
+      outside = divisor;
+    else
+      divisor = outside;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static MagnitudeBits largest_of_lines(MagnitudeBits const* tops, int first, int end,
+                                                                    int step) {
     MagnitudeBits top = 0;
-    if (finds)
-      for (int r = first; r < end; ++r) {
-        MagnitudeBits const of_row = room.row_top[r * tiles + tile];
-        top = of_row > top ? of_row : top;
-      }
-    for (int r = first; r < end; ++r) {
-      float& scale = p.scales(x.at.row + r, x.at.column + c);
-      if (p.source == ScaleSource::line) scale = scale_of(canonical(room.row_top[r * tiles + tile]), p.largest);
-      if (p.source == ScaleSource::block && r == first) scale = scale_of(canonical(top), p.largest);
-      room.rows.divisor[r * tiles + tile] = scale;
-    }
+    for (int i = first; i < end; i += step) top = tops[i] > top ? tops[i] : top;
     return top;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void find_block_scale(Room& room, HostArea const& at, int first, int tile, int c,
+                                                    int tiles) const {
+    int const end = at.rows - first < side ? at.rows : first + side;
+    MagnitudeBits const top = largest_of_lines(room.row_top, first * tiles + tile, end * tiles, tiles);
+    float const scale = scale_of(canonical(top), p.largest);
+    p.scales(at.row + first, at.column + c) = scale;
+    for (int r = first; r < end; ++r) room.rows.divisor[r * tiles + tile] = scale;
   }
   KOKKOS_FORCEINLINE_FUNCTION void find_column_scales(Room& room, HostArea const& at) const {
     int const blocks = (at.rows + side - 1) / side;
     for (int block = 0; block < blocks; ++block) {
       float* const divisor = room.columns.divisor + block * areas.columns;
-      MagnitudeBits const* const top = room.column_top + block * areas.columns;
-      for (int c = 0; c < at.columns; ++c) {
-        float& scale = p.transposed_scales(at.column + c, at.row + block * side);
-        if (p.source == ScaleSource::line) scale = scale_of(canonical(top[c]), p.largest);
-        divisor[c] = scale;
-      }
+      if (p.source == ScaleSource::line)
+        find_scales_of(room.column_top + block * areas.columns, at.columns, p.largest, divisor);
+      for (int c = 0; c < at.columns; ++c)
+        exchange(p.transposed_scales(at.column + c, at.row + block * side), divisor[c]);
       for (int c = at.columns; c < areas.columns; ++c) divisor[c] = 1.0f;
     }
-    room.columns.prepare(blocks * areas.columns);
+    if (!p.rounding.stochastic) divide.prepare(room.columns, blocks * areas.columns);
   }
 
   /// Row r, divided by the scales of its tiles and, unless `by_columns` is nullptr, by those of its columns.
@@ -272,7 +279,7 @@ struct HostBlocks {
         draw(quotients, words, n, by_columns + c);
       });
     divide(x(r), x.at.columns, room.rows, first, side_shift, to);
-    if (by_columns != nullptr) divide(x(r), x.at.columns, room.columns, first_column, 0, by_columns);
+    if (by_columns != nullptr) divide(x(r), x.at.columns, room.columns, first_column, by_columns);
   }
   KOKKOS_FORCEINLINE_FUNCTION void draw(float const* quotients, std::uint32_t const* words, int n,
                                         unsigned char* to) const {
@@ -289,7 +296,7 @@ struct HostBlocks {
     if (stride != 1) {
       for (int i = 0; i < count; ++i) to[i * stride] = from[i];
     } else if (streamed) {
-      stream(to, from, static_cast<std::size_t>(count));
+      stream(moves, to, from, static_cast<std::size_t>(count));
     } else {
       std::memcpy(to, from, static_cast<std::size_t>(count));
     }
@@ -331,16 +338,27 @@ struct HostBlocks {
     if (cut_off > 0) Kokkos::atomic_add(p.saturated, cut_off);
   }
 
+  /// So many columns from `begin` on, and a few rows and columns more, for which there is room.
+  KOKKOS_FORCEINLINE_FUNCTION void turn(Room& room, int begin, int rows, int columns) const {
+    static_assert(side % transposed_rows == 0 && transposed_columns == byte_square);
+    unsigned char const* const from = room.rounded + begin;
+    auto const whole = [](int n, int of) TESSERA_INLINE_LAMBDA { return (n + of - 1) / of * of; };
+    if (moves != nullptr)
+      return moves->transpose(from, areas.columns, whole(rows, transposed_rows), whole(columns, byte_square),
+                              room.turned, areas.rows);
+    for (int r = 0; r < rows; r += byte_square)
+      for (int c = 0; c < columns; c += byte_square)
+        transpose_byte_square(from + r * areas.columns + c, areas.columns, room.turned + c * areas.rows + r,
+                              areas.rows);
+  }
+
   KOKKOS_FORCEINLINE_FUNCTION void write_transposed(Room& room, HostArea const& at) const {
     constexpr int together = Room::turned_columns;
     Operand const& t = p.transposed;
     auto* const first = static_cast<unsigned char*>(const_cast<void*>(t.data)) + at.column * t.row + at.row * t.column;
     for (int begin = 0; begin < at.columns; begin += together) {
       int const columns = at.columns - begin < together ? at.columns - begin : together;
-      for (int r = 0; r < at.rows; r += byte_square)
-        for (int c = 0; c < columns; c += byte_square)
-          transpose_byte_square(room.rounded + r * areas.columns + begin + c, areas.columns,
-                                room.turned + c * areas.rows + r, areas.rows);
+      turn(room, begin, at.rows, columns);
       for (int c = 0; c < columns; ++c)
         put(first + (begin + c) * t.row, t.column, room.turned + c * areas.rows, at.rows);
     }

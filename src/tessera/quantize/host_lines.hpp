@@ -74,18 +74,24 @@ struct HostQuantizeLines {
   template <class T>
   KOKKOS_FORCEINLINE_FUNCTION void prepare(std::int64_t row, std::int64_t at, int n, T const* x, StripScales& by,
                                            MagnitudeBits& top) const {
-    constexpr int tile = 1 << host_tile_shift;
-    int tiles = 0;
-    for (int i = 0; i < n; i += tile, ++tiles) {
-      float& scale = scales(row, at + i);
-      if (which == LineScales::of_tiles || (which == LineScales::given && amax != nullptr)) {
+    constexpr int tile = 1 << host_tile_shift, most = host_strip >> host_tile_shift;
+    bool const found = which == LineScales::of_tiles;
+    MagnitudeBits tops[most] = {};
+    if (found || (which == LineScales::given && amax != nullptr))
+      for (int i = 0; i < n; i += tile) {
         MagnitudeBits const bits = n - i >= tile ? largest_magnitude(x + i, tile) : largest_magnitude(x + i, n - i);
         top = bits > top ? bits : top;
-        if (which == LineScales::of_tiles) scale = scale_of(canonical(bits), largest);
+        tops[i >> host_tile_shift] = bits;
       }
-      by.divisor[tiles] = scale;
+    find_scales_of(tops, most, largest, by.divisor);  // for tiles that are not there, 1
+    for (int i = 0; i < n; i += tile) {
+      float& scale = scales(row, at + i);
+      if (found)
+        scale = by.divisor[i >> host_tile_shift];
+      else
+        by.divisor[i >> host_tile_shift] = scale;
     }
-    by.prepare(tiles);
+    by.prepare(most);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/byte_moves.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/quantize/scale.hpp>
 #include <tessera/rowwise/operand.hpp>
@@ -45,6 +46,12 @@ struct Divisors {
   }
 };
 
+/// Those of columns, and what division of many rows by them takes.
+template <int Most>
+struct ColumnDivisors : Divisors<Most> {
+  alignas(line_of_memory) unsigned char steps[Most * steps_of_column];
+};
+
 template <class To>
 void round_strip(float const* from, int n, void* to) {
   store_neighbours(from, n, static_cast<To*>(to));
@@ -64,15 +71,35 @@ KOKKOS_FORCEINLINE_FUNCTION void for_shared(int n, int shift, F const& f) {
 struct StripDivision {
   Dividing of_input, of_floats;  // nullptr: quotients are rounded by
   RoundStrip round;
+  ColumnQuotients by_columns;  // of the input
 
-  StripDivision(Scalar in, Scalar out) : of_input(nullptr), of_floats(nullptr), round(nullptr) {
+  StripDivision(Scalar in, Scalar out) : of_input(nullptr), of_floats(nullptr), round(nullptr), by_columns{} {
     QuantizedTypes::visit_on_host(out, [&](auto out_tag) {
       using To = typename decltype(out_tag)::type;
       round = round_strip<To>;
       of_floats = strip_division<float, To>();
-      NeighbourTypes::visit_on_host(
-          in, [&](auto in_tag) { of_input = strip_division<typename decltype(in_tag)::type, To>(); });
+      NeighbourTypes::visit_on_host(in, [&](auto in_tag) {
+        using In = typename decltype(in_tag)::type;
+        of_input = strip_division<In, To>();
+        by_columns = column_division<In, To>();
+      });
     });
+  }
+
+  template <int Most>
+  KOKKOS_FORCEINLINE_FUNCTION void prepare(ColumnDivisors<Most>& by, int count) const {
+    by.prepare(count);
+    if (by_columns.prepare != nullptr && by.usual)
+      by_columns.prepare(by.divisor, by.reciprocal, count, static_cast<void*>(by.steps));
+  }
+  /// to[i] = x[i] / the divisor of column first + i, where `first` is a multiple of columns_together.
+  template <class T, int Most>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(T const* x, int n, ColumnDivisors<Most> const& by, int first,
+                                              unsigned char* to) const {
+    Divisors<Most> const& plain = by;
+    if (by_columns.divide == nullptr || !by.usual || std::is_same_v<T, float>)
+      return (*this)(x, n, plain, first, 0, to);
+    by_columns.divide(x, n, by.divisor + first, by.reciprocal + first, by.steps + first * steps_of_column, to);
   }
 
   /// to[i] = x[i] / the divisor that it shares with 2^shift neighbours, the first of them the first-th; with `shift` 0,
@@ -153,7 +180,7 @@ KOKKOS_FORCEINLINE_FUNCTION void fill_strip(Operand const& a, std::int64_t row, 
   alignas(line_of_memory) unsigned char room[host_strip * Bytes];
   f(static_cast<unsigned char*>(room));
   if (a.streamed)
-    stream(y, room, static_cast<std::size_t>(n) * Bytes);
+    stream(byte_moves(), y, room, static_cast<std::size_t>(n) * Bytes);
   else
     for (int i = 0; i < n; ++i)
       for (int byte = 0; byte < Bytes; ++byte) y[i * a.column * Bytes + byte] = room[i * Bytes + byte];

@@ -37,9 +37,9 @@ void run_quantize_blocks(Exec const& exec, QuantizeProblem const& given) {
       return a.present() ? a.rows() * a.extent[3] * static_cast<std::int64_t>(size_of(a.type)) : 0;
     };
     BlockProblem const blocks(problem);
-    HostBlocks const kernel{blocks, StripDivision(problem.in.type, problem.out.type),
-                            HostAreas(blocks, Machine<Exec>::concurrency(exec)),
-                            worth_streaming(bytes(problem.in) + bytes(problem.out) + bytes(problem.transposed))};
+    HostBlocks const kernel{
+        blocks, StripDivision(problem.in.type, problem.out.type), HostAreas(blocks, Machine<Exec>::concurrency(exec)),
+        worth_streaming(bytes(problem.in) + bytes(problem.out) + bytes(problem.transposed)), byte_moves()};
     launch<32>("tessera::quantize::blocks", exec, kernel.areas.all, sizeof(HostBlocks::Room) + line_of_memory, kernel);
   } else if (has_packed_blocks<Exec>(problem)) {
     start_packed_blocks(exec, problem);

@@ -36,6 +36,20 @@ KOKKOS_FORCEINLINE_FUNCTION float scale_of(MagnitudeBits amax, float largest) {
   return scale < smallest ? smallest : scale;
 }
 
+/// scale_of(canonical(tops[i])) for n of them, without a branch. All are bits of numbers that are not negative, which
+/// are in order as integers.
+KOKKOS_FORCEINLINE_FUNCTION void find_scales_of(MagnitudeBits const* tops, int n, float largest, float* scales) {
+  constexpr MagnitudeBits smallest = 0x00800000, one = 0x3f800000, infinity = 0x7f800000, nan = 0x7fffffff;
+  for (int i = 0; i < n; ++i) {
+    MagnitudeBits const top = tops[i];
+    MagnitudeBits bits = __builtin_bit_cast(MagnitudeBits, __builtin_bit_cast(float, top) / largest);
+    bits = bits < smallest ? smallest : bits;
+    bits = top == 0 ? one : bits;
+    bits = top > infinity ? nan : bits;
+    scales[i] = __builtin_bit_cast(float, bits);
+  }
+}
+
 /// x / scale for many x of a group that `scale` is the scale of, in five instructions each: the reciprocal is rounded
 /// once, and two steps of the remainder, each exact in a fused product and sum, round the quotient correctly (P. W.
 /// Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990). Scales below 2^-60
