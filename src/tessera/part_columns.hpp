@@ -28,7 +28,9 @@ struct PartColumns {
     return static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(std::size_t{scratch_bytes}, 16));
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static std::int64_t teams(std::int64_t columns) { return (columns + columns_a_team - 1) / columns_a_team; }
+  KOKKOS_FORCEINLINE_FUNCTION static std::int64_t teams(std::int64_t columns) {
+    return (columns + columns_a_team - 1) / columns_a_team;
+  }
 
   /// store(column, value) for the team's columns from `first` on: over the (rows, columns) parts by f, of which `none`
   /// is the neutral element. Each thread takes every `groups`-th row, then one has the groups in order.
