@@ -133,10 +133,17 @@ struct RunTransform {
       apply(f, n, first, by, result.value,
             gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
     };
-    bool done = false;
-    if constexpr (asks_for_usual)
-      if (are_usual<I...>(n, offset)) apply_to(for_usual(elements.f)), done = true;
-    if (!done) apply_to(elements.f);
+    if constexpr (asks_for_usual) {
+      if (!are_usual<I...>(n, offset))
+        apply_to(elements.f);
+      else if (((dims.stride[I + 1][0] == 1) && ...))
+        // Widened in the same loop: two vectors in turn of what takes long to come of each.
+        apply(for_usual(elements.f), n, first, by, result.value, leaf<I>(elements.in) + offset[I + 1]...);
+      else
+        apply_to(for_usual(elements.f));
+    } else {
+      apply_to(elements.f);
+    }
     if (!streamed) return write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
     if constexpr (std::is_same_v<Stored, To>) {
       stream(elements.out + offset[0], result.value, n * sizeof(To));
@@ -166,11 +173,11 @@ struct RunTransform {
       if (by == 1) {
         Draws<strip> draws;
         std::uint32_t const* const words = draws(f.seed(), f.offset(), static_cast<std::uint64_t>(first), n);
-        for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(f.drawn(words[j], x[j]...));
+        for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(f.drawn(words[j], widen<Real>(x[j])...));
         return;
       }
     }
-    for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(f, first + j * by, x[j]...));
+    for (int j = 0; j < n; ++j) result[j] = round_to<Stored>(call(f, first + j * by, widen<Real>(x[j])...));
   }
 };
 
