@@ -261,12 +261,6 @@ void launch_all_together(KernelLabel label, Exec const& exec, int league, std::s
   }
 }
 
-/// In a functor of launch_all_together(): what all teams have written before is there for all of them behind it.
-template <class Exec>
-KOKKOS_FORCEINLINE_FUNCTION void meet_all_teams() {
-  if constexpr (requires { Machine<Exec>::meet_all_teams(); }) Machine<Exec>::meet_all_teams();
-}
-
 /// `functor(std::int64_t i)` for every i in [0, n), which do so many operations together, where known.
 template <class Exec, class Functor>
 void for_each_index(KernelLabel label, Exec const& exec, std::int64_t n, Functor const& functor,

@@ -197,9 +197,9 @@ void norm_backward(char const* op, bool centered, Exec const& exec, DIn const& d
 }  // namespace detail
 
 /// Bytes of workspace that layer_norm_backward() and rms_norm_backward() need for rows of `in` when they are asked for
-/// gradients of parameters, whatever the types of the operands: sums over the rows of a team, which are added when
-/// all teams have left theirs. Without these none is needed, but on GPUs rows of more than 131072 elements, or of more
-/// than 4096 that are not whole 16 bytes, are faster with one.
+/// gradients of parameters, whatever the types of the operands: sums over the rows of a team, which are added in a
+/// second launch. Without these none is needed, but on GPUs rows of more than 131072 elements, or of more than 4096
+/// that are not whole 16 bytes, are faster with one.
 template <detail::execution_space Exec, detail::view In>
 std::size_t norm_backward_workspace_size(Exec const& exec, In const& in) {
   detail::NormBackwardProblem problem;

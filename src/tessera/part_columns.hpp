@@ -16,28 +16,20 @@ namespace tessera::detail {
 /// How a team of lanes joins the columns of what other teams have left: `Width` columns a thread, which divide the
 /// number of columns and lie at aligned addresses; `Groups` threads share them. Little text, since it runs once and by
 /// few teams: most of its time a kernel with many cases would wait for its instructions.
-template <class Exec, class Acc, int Width, int Groups, int Threads = 256>
+template <class Exec, class Acc, int Width, int Groups>
 struct PartColumns {
-  static constexpr int threads = Threads, groups = Groups, lanes = threads / groups, columns_a_team = lanes * Width;
+  static constexpr int threads = 256, groups = Groups, lanes = threads / groups, columns_a_team = lanes * Width;
   using Values = Pack<Acc, Width>;
   static constexpr std::size_t scratch_bytes = groups == 1 ? 0 : threads * sizeof(Values);
 
-  /// Room for join().
-  KOKKOS_FORCEINLINE_FUNCTION static Values* room(TeamMember<Exec> const& team) {
-    if constexpr (groups == 1) return nullptr;
-    return static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(std::size_t{scratch_bytes}, 16));
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION static std::int64_t teams(std::int64_t columns) {
-    return (columns + columns_a_team - 1) / columns_a_team;
-  }
+  static std::int64_t teams(std::int64_t columns) { return (columns + columns_a_team - 1) / columns_a_team; }
 
   /// store(column, value) for the team's columns from `first` on: over the (rows, columns) parts by f, of which `none`
   /// is the neutral element. Each thread takes every `groups`-th row, then one has the groups in order.
   template <class Join, class Store>
-  KOKKOS_FORCEINLINE_FUNCTION static void join(TeamMember<Exec> const& team, [[maybe_unused]] Values* room,
-                                               Acc const* parts, std::int64_t rows, std::int64_t columns,
-                                               std::int64_t first, Acc none, Join const& f, Store const& store) {
+  KOKKOS_FORCEINLINE_FUNCTION static void join(TeamMember<Exec> const& team, Acc const* parts, std::int64_t rows,
+                                               std::int64_t columns, std::int64_t first, Acc none, Join const& f,
+                                               Store const& store) {
     int const thread = thread_of<Exec>(team), group = thread / lanes;
     std::int64_t const column = first + thread % lanes * Width;
     Values all;
@@ -57,6 +49,7 @@ struct PartColumns {
       }
     }
     if constexpr (groups > 1) {
+      auto* const room = static_cast<Values*>(team.team_scratch(0).get_shmem_aligned(std::size_t{scratch_bytes}, 16));
       room[thread] = all;
       team.team_barrier();
       if (thread >= columns_a_team || first + thread >= columns) return;

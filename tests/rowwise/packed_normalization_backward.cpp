@@ -14,11 +14,10 @@ using namespace tessera::test;
 namespace {
 
 template <class T, class W = float>
-void check_norm(std::size_t rows, std::size_t n, bool adds = true, Warps const& exec = {}) {
+void check_norm(std::size_t rows, std::size_t n, bool adds = true) {
   CAPTURE(rows);
   CAPTURE(n);
   CAPTURE(adds);
-  CAPTURE(exec.all_together);
   HostView<T**> const in("in", rows, n), d_out("d_out", rows, n), d_sum("d_sum", rows, n), d_in("d_in", rows, n),
       expected("expected", rows, n);
   HostView<float*> const mean("mean", rows), rstd("rstd", rows), dw("dw", n), db("db", n),
@@ -51,14 +50,12 @@ void check_norm(std::size_t rows, std::size_t n, bool adds = true, Warps const& 
     poison(db);
     detail::collapse(problem.in, problem.d_in, problem.d_out, problem.mean, problem.rstd, problem.weight,
                      problem.d_sum);
-    std::int64_t const parts = detail::start_packed_norm_backward(exec, problem, detail::row_grid(problem.in));
-    REQUIRE(parts != 0);
+    std::int64_t const parts = detail::start_packed_norm_backward(Warps{}, problem, detail::row_grid(problem.in));
+    REQUIRE(parts > 0);
     if (n <= 131072 && n % detail::packed_width<T> == 0)
       CHECK(parts <=
-            detail::packed_norm_backward_teams(exec, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)));
-    CHECK((parts == detail::summed_already) == (exec.all_together && n > 2048 && n <= 8192));
-    if (parts > 0)
-      detail::finish_norm_backward<float>(exec, problem, detail::NormBackwardSums<float>(problem, parts), parts);
+            detail::packed_norm_backward_teams(Warps{}, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)));
+    detail::finish_norm_backward<float>(Warps{}, problem, detail::NormBackwardSums<float>(problem, parts), parts);
     CHECK(apart(values(d_in), values(expected), tolerance<T>) == 0);
     CHECK(apart(values(dw), values(expected_dw), 1e-4) == 0);
     if (centered) CHECK(apart(values(db), values(expected_db), 1e-4) == 0);
@@ -89,9 +86,6 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   }
   for (std::size_t n : {260u, 1028u, 8192u}) check_norm<float>(11, n);
   for (std::size_t n : {7u, 63u, 200u, 1001u}) check_norm<bf16_t>(100, n);  // not of whole packs
-  for (std::size_t n : {1032u, 2056u, 4096u, 8192u})                        // whose teams add up what they have left
-    check_norm<bf16_t>(13, n, true, Warps{.all_together = true});
-  check_norm<float>(2, 8188, false, Warps{.all_together = true});
   check_norm<bf16_t>(5, 4095);
   check_norm<float>(37, 777);
 }

@@ -30,8 +30,7 @@ namespace tessera::test {
 /// The execution space.
 struct Warps {
   int multiprocessors = 3;
-  int most_together = 4;      // teams
-  bool all_together = false;  // also all teams that it runs at the same time
+  int most_together = 4;  // teams
 };
 
 /// The threads of the teams at hand.
@@ -159,9 +158,8 @@ class WarpScheduler {
 
 class WarpTeam {
  public:
-  WarpTeam(int rank, int size) : rank_(rank), size_(size) {}
+  explicit WarpTeam(int rank) : rank_(rank) {}
   int league_rank() const { return rank_; }
-  int league_size() const { return size_; }
   void team_barrier() const { WarpScheduler::instance().meet_team(); }
   detail::HostScratch team_scratch(int) const {
     auto& s = WarpScheduler::instance();
@@ -169,7 +167,7 @@ class WarpTeam {
   }
 
  private:
-  int rank_, size_;
+  int rank_;
 };
 
 }  // namespace tessera::test
@@ -202,18 +200,8 @@ struct Machine<test::Warps> {
     for (int first = 0; first < league; first += cluster) {
       scheduler.scratch.assign(static_cast<std::size_t>(cluster),
                                std::vector<std::byte>(scratch + 16, std::byte{0xA5}));
-      scheduler.run(cluster, Threads, [&](int team) { functor(test::WarpTeam(first + team, league)); });
+      scheduler.run(cluster, Threads, [&](int team) { functor(test::WarpTeam(first + team)); });
     }
-  }
-  template <int Threads, int TeamsAtOnce, class Functor>
-  static void launch_all_together(char const* label, test::Warps const& exec, int league, std::size_t scratch,
-                                  Functor const& functor) {
-    launch_clusters<Threads, TeamsAtOnce>(label, exec, league, league, scratch, functor);
-  }
-  static void meet_all_teams() { test::WarpScheduler::instance().meet_together(); }
-  template <int, int TeamsAtOnce, class>
-  static int teams_together(test::Warps const& exec, std::size_t) {
-    return exec.all_together ? TeamsAtOnce * exec.multiprocessors : 0;
   }
   template <int, int, class>
   static bool can_launch_clusters(test::Warps const&) {

@@ -7,8 +7,6 @@
 // league (which makes ptxas serialise asynchronous matrix products and spill) and gives 48 KB of scratch at most; this
 // launcher runs the same functor with the same team member type, once, with all the scratch the device has.
 
-#include <cooperative_groups.h>
-
 #include <Kokkos_Core.hpp>
 #include <atomic>
 #include <cstddef>
@@ -176,8 +174,6 @@ struct Machine<Kokkos::Cuda> {
     attribute.val.cooperative = 1;
     start<Threads, TeamsAtOnce>(label, exec, league, scratch, functor, &attribute, 1);
   }
-
-  __device__ __forceinline__ static void meet_all_teams() { cooperative_groups::this_grid().sync(); }
 
   /// How many teams with so much scratch the device has room for at the same time. Asked once for every size.
   template <int Threads, int TeamsAtOnce, class Functor>

@@ -25,8 +25,7 @@ struct ReduceJoin {
     wait_for_kernels_before<Exec>();
     std::int64_t const first = std::int64_t{team.league_rank()} * Columns::columns_a_team;
     Columns::join(
-        team, Columns::room(team), parts, rows, columns, first, Step<A>::identity,
-        [](A a, A b) { return Step<A>::combine(a, b); },
+        team, parts, rows, columns, first, Step<A>::identity, [](A a, A b) { return Step<A>::combine(a, b); },
         [&](std::int64_t column, A value) { out.store(outputs.place(column).offset[1], value); });
   }
 };

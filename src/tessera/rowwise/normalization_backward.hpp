@@ -158,7 +158,14 @@ template <class Acc, class Exec>
 void finish_norm_backward(Exec const& exec, NormBackwardProblem const& problem, NormBackwardSums<Acc> const& sums,
                           std::int64_t parts) {
   if (!problem.d_weight.present() && !problem.d_bias.present()) return;
-  launch_column_sums<Acc>(problem.label, exec, column_sums(problem, sums, parts));
+  auto const out = [](RowArray const& a) { return const_cast<void*>(a.data); };
+  launch_column_sums<Exec, Acc>(problem.label, exec,
+                                {{sums.weights, sums.biases},
+                                 {out(problem.d_weight), out(problem.d_bias)},
+                                 {problem.d_weight.type, problem.d_bias.type},
+                                 {problem.d_weight.stride[3], problem.d_bias.stride[3]},
+                                 parts,
+                                 problem.in.extent[3]});
 }
 
 template <class Acc, class Exec>
@@ -168,7 +175,6 @@ void start_norm_backward(Exec const& exec, NormBackwardProblem problem) {
   TileGrid const grid = row_grid(problem.in);
   std::int64_t parts = 0;
   if constexpr (std::is_same_v<Acc, float>) parts = start_packed_norm_backward(exec, problem, grid);
-  if (parts == summed_already) return;
   if (parts > 0) return finish_norm_backward(exec, problem, NormBackwardSums<Acc>(problem, parts), parts);
   parts = norm_backward_workers(exec, grid.tiles(), grid.columns);
   NormBackwardSums<Acc> const sums(problem, parts);

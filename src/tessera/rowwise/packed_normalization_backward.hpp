@@ -6,8 +6,6 @@
 #include <algorithm>
 
 #include <tessera/normalization_backward.hpp>
-#include <tessera/part_columns.hpp>
-#include <tessera/rowwise/column_sums.hpp>
 #include <tessera/rowwise/few_rows_normalization_backward.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
@@ -48,11 +46,6 @@ struct PackedNormBackward {
   static constexpr bool joins = !ragged && Shape::rows_a_team > 1;
   static constexpr int joined_columns = Shape::lanes * packs * width, joined_pitch = joined_columns + 4;
   static constexpr std::size_t joined_bytes = joins ? sizeof(float) * 2 * Shape::rows_a_team * joined_pitch : 0;
-  /// Of rows of more than 2048 elements teams add up what they have left: a kernel of its own takes a microsecond more,
-  /// but need not wait until there is room for all of its teams.
-  static constexpr bool adds_up = !ragged && Shape::lanes >= 256;
-  using Columns4 = PartColumns<Exec, float, 4, Shape::threads / 8, Shape::threads>;
-  using Last = std::conditional_t<adds_up, SumsOfTeams<Exec, Columns4>, NoSums>;
 
   PackedGrid grid;
   SteppedOperand d_in = {}, d_out = {}, in = {}, d_sum = {};
@@ -62,7 +55,6 @@ struct PackedNormBackward {
   bool centered = false;
   int steps = 0, teams = 1;  // steps: rows, or as many together as a team has room for
   int stages = 1;            // steps that a team has in scratch
-  Last last = {};
 
   /// This thread's columns, the same in all its rows. Of ragged rows: how many packs they have, and single elements
   /// before these.
@@ -117,7 +109,6 @@ struct PackedNormBackward {
       if (d_weights != nullptr) leave(team, columns, d_weights, sums.weights, sums.weight, room);
       if (d_biases != nullptr) leave(team, columns, d_biases, sums.biases, sums.bias, room);
     }
-    if constexpr (adds_up) last(team, room);
   }
 
  private:
@@ -381,8 +372,7 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   std::size_t const stage = sizeof(typename Kernel::Raw) * Kernel::Staged::stage_packs(problem.d_sum.present());
   kernel.stages =
       static_cast<int>(std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
-  std::size_t const scratch =
-      std::max({stage * static_cast<std::size_t>(kernel.stages), Kernel::joined_bytes, Kernel::Last::scratch_bytes});
+  std::size_t const scratch = std::max(stage * static_cast<std::size_t>(kernel.stages), Kernel::joined_bytes);
   kernel.teams = static_cast<int>(std::min<std::int64_t>(std::int64_t{at_once} * Machine<Exec>::concurrency(exec),
                                                          packed_norm_backward_teams(exec, rows.rows, grid.columns)));
   if (rows.ragged && steps > kernel.teams) {
@@ -404,21 +394,12 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   kernel.d_biases = sums.biases;
   char const* const scheme =
       rows.ragged ? "unaligned rows in scratch, in teams that stay" : "rows in scratch, in teams that stay";
-  KernelLabel const label{problem.label, scheme};
-  if constexpr (Kernel::adds_up)
-    if ((problem.d_weight.present() || problem.d_bias.present()) &&
-        teams_together<Shape::threads, at_once, Kernel>(exec, scratch) >= kernel.teams) {
-      static_cast<ColumnSums<float>&>(kernel.last) = column_sums(problem, sums, kernel.teams);
-      kernel.last.is_wanted = true;
-      launch_all_together<Shape::threads, at_once>(label, exec, kernel.teams, scratch, kernel);
-      return summed_already;
-    }
-  launch<Shape::threads, at_once>(label, exec, kernel.teams, scratch, kernel);
+  launch<Shape::threads, at_once>(KernelLabel{problem.label, scheme}, exec, kernel.teams, scratch, kernel);
   return kernel.teams;
 }
 
-/// The number of teams (or groups of them) started, each of which leaves a row of sums; summed_already; 0 where the
-/// problem is not one of packed rows.
+/// The number of teams (or groups of them) started, each of which leaves a row of sums; 0 where the problem is not one
+/// of packed rows.
 template <class Exec>
 std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid) {
   std::int64_t started = 0;
