@@ -234,19 +234,24 @@ TEST_CASE_TEMPLATE_DEFINE("functors of narrow results of many numbers", Exec, ma
   check_narrow<Exec, bf16_t>(
       fn::sin{}, [](double at) { return std::sin(at); }, absolute_of_sine<bf16_t>, x);
   b[100] = bf16_t(8);
-  ViewOf<Exec, bf16_t**> const in("in", rows, n), out("out", rows, n);
-  ViewOf<Exec, bf16_t*> const bias("bias", n);
+  ViewOf<Exec, bf16_t**> const in("in", rows, n), out("out", rows, n), of_rows("of rows", rows, 1);
+  ViewOf<Exec, bf16_t*> const of_columns("of columns", n);
   fill(in, x);
-  fill(bias, b);
-  transform(Exec{}, out, compose(fn::add{}, fn::gelu{}), in, bias);
-  std::vector<bf16_t> const got = values(out);
-  Worst worst;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    double const at = to_double(x[i]) + to_double(b[i % n]), want = gelu(at);
-    if (std::isfinite(want) && std::abs(want) < 3e38)
-      worst.take(at, to_double(got[i]) - want, allowed<bf16_t>(want, 0x1p-14, 0x1p-119));
-  }
-  worst.check();
+  fill(of_columns, b);
+  fill(of_rows, std::vector<bf16_t>(b.begin() + 90, b.begin() + 90 + static_cast<std::ptrdiff_t>(rows)));
+  auto const check = [&](auto const& bias, auto const& bias_of) {
+    transform(Exec{}, out, compose(fn::add{}, fn::gelu{}), in, bias);
+    std::vector<bf16_t> const got = values(out);
+    Worst worst;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      double const at = to_double(x[i]) + to_double(bias_of(i)), want = gelu(at);
+      if (std::isfinite(want) && std::abs(want) < 3e38)
+        worst.take(at, to_double(got[i]) - want, allowed<bf16_t>(want, 0x1p-14, 0x1p-119));
+    }
+    worst.check();
+  };
+  check(of_columns, [&](std::size_t i) { return b[i % n]; });
+  check(of_rows, [&](std::size_t i) { return b[90 + i / n]; });
 }
 TEST_CASE_TEMPLATE_APPLY(many_id, Spaces);
 
