@@ -154,7 +154,7 @@ function(tessera_add_micro_kernels)
                                                  "${dir}/column_loops_avx2.cpp" "${dir}/column_loops_avx512.cpp"
                                                  "${dir}/dot_products_avx2.cpp" "${dir}/dot_products_avx512.cpp"
                                                  "${dir}/random_words_avx2.cpp" "${dir}/random_words_avx512.cpp" "${dir}/roundings_avx2.cpp" "${dir}/roundings_avx512.cpp"
-                                                 "${dir}/byte_moves_avx2.cpp" "${dir}/byte_moves_avx512.cpp"
+                                                 "${dir}/byte_moves_baseline.cpp" "${dir}/byte_moves_avx2.cpp" "${dir}/byte_moves_avx512.cpp"
                                                  "${dir}/sines.cpp" "${dir}/sines_avx2.cpp" "${dir}/sines_avx512.cpp")
     set_source_files_properties("${dir}/micro_kernel_avx2.cpp" "${dir}/micro_kernel_avx2_strided.cpp"
                                 "${dir}/column_loops_avx2.cpp" "${dir}/dot_products_avx2.cpp" "${dir}/random_words_avx2.cpp"

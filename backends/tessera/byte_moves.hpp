@@ -15,8 +15,7 @@ namespace tessera::detail {
 using openmp::ByteMoves;
 using openmp::transposed_columns, openmp::transposed_rows;
 
-/// What moves bytes better than the instructions that every x86-64 processor has; nullptr: nothing, or a compiler for
-/// devices reads this, as with vector units.
+/// What moves bytes by whole vectors; nullptr: nothing, or a compiler for devices reads this, as with vector units.
 KOKKOS_INLINE_FUNCTION ByteMoves const* byte_moves() {
 #if !defined(__CUDACC__)
   static ByteMoves const* const moves = openmp::byte_moves();

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-// Bytes on their way to memory, one version an instruction set: what every x86-64 processor has moves 16 at a time.
+// Bytes on their way to memory, one version an instruction set.
 namespace tessera::detail::openmp {
 
 /// transpose() takes multiples of these.
@@ -19,7 +19,7 @@ struct ByteMoves {
   void (*stream_lines)(void* to, void const* from, std::size_t lines);
 };
 
-/// The best versions this processor runs, within the cap; nullptr: there is none.
+/// The best versions this processor runs, within the cap; nullptr: none, but on x86-64.
 ByteMoves const* byte_moves();
 
 }  // namespace tessera::detail::openmp

@@ -47,6 +47,7 @@ extern RandomWords const random_words_avx2;
 extern RandomWords const random_words_avx512;
 extern Roundings const roundings_avx2;
 extern Roundings const roundings_avx512;
+extern ByteMoves const byte_moves_baseline;
 extern ByteMoves const byte_moves_avx2;
 extern ByteMoves const byte_moves_avx512;
 extern RowLoopsOfTypes const row_loops_avx2;
@@ -318,9 +319,10 @@ ByteMoves const* byte_moves() {
 #if defined(TESSERA_X86_MICRO_KERNELS)
   VectorUnits const units = vector_units();
   if (units == VectorUnits::avx512) return &byte_moves_avx512;
-  if (units == VectorUnits::avx2) return &byte_moves_avx2;
-#endif
+  return units == VectorUnits::avx2 ? &byte_moves_avx2 : &byte_moves_baseline;
+#else
   return nullptr;
+#endif
 }
 RowLoopsOfTypes const* row_loops() { return best_of(row_loop_versions).kernel; }
 template <class T>

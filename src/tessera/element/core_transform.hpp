@@ -32,7 +32,7 @@ struct RunTransform {
   static constexpr int operands = Operands::operands;
   static constexpr bool vectorises = true;
   static constexpr bool asks_for_usual =
-      few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && usual_by_magnitude_v<F> && !Operands::indexed &&
+      Operands::may_be_usual && usual_by_magnitude_v<F> &&
       ((std::is_same_v<From, float> || (narrow_type<From> && sizeof(From) == 2)) && ...);
   static constexpr int strip = 256;  // 8 inputs of fp32 take 8 KB
   // Elements per index, so that the start of a run and waiting for streamed results behind it cost nothing.

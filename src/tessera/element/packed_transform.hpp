@@ -66,7 +66,7 @@ struct TransformOfPacks {
                      widen_pack<Real>(leaf<I>(stage).bits[u].pack())...));
       });
     };
-    if constexpr (few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !Operands::indexed)
+    if constexpr (Operands::may_be_usual)
       if (are_usual<I...>(f, stage)) return by(for_usual(f));
     by(f);
   }

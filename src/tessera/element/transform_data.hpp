@@ -5,10 +5,12 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/element/convert.hpp>
 #include <tessera/element/leaves.hpp>
 #include <tessera/functor_traits.hpp>
+#include <tessera/narrow_functors.hpp>
 
 namespace tessera::detail {
 
@@ -20,6 +22,8 @@ struct Elements {
   static constexpr bool indexed = wants_index_v<F>;
   static constexpr int operands = 1 + inputs + (indexed ? 1 : 0);
   using Real = detail::Real<To, From...>;
+  /// Whether the functor's text for usual arguments does for the results.
+  static constexpr bool may_be_usual = few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !indexed;
 
   F f;
   To* out;

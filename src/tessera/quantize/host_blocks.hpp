@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include <tessera/byte_moves.hpp>
-#include <tessera/byte_squares.hpp>
 #include <tessera/element/draws.hpp>
 #include <tessera/quantize/blocks.hpp>
 #include <tessera/quantize/host_strips.hpp>
@@ -340,16 +339,14 @@ struct HostBlocks {
 
   /// So many columns from `begin` on, and a few rows and columns more, for which there is room.
   KOKKOS_FORCEINLINE_FUNCTION void turn(Room& room, int begin, int rows, int columns) const {
-    static_assert(side % transposed_rows == 0 && transposed_columns == byte_square);
+    static_assert(side % transposed_rows == 0 && Room::turned_columns % transposed_columns == 0);
     unsigned char const* const from = room.rounded + begin;
     auto const whole = [](int n, int of) TESSERA_INLINE_LAMBDA { return (n + of - 1) / of * of; };
     if (moves != nullptr)
-      return moves->transpose(from, areas.columns, whole(rows, transposed_rows), whole(columns, byte_square),
+      return moves->transpose(from, areas.columns, whole(rows, transposed_rows), whole(columns, transposed_columns),
                               room.turned, areas.rows);
-    for (int r = 0; r < rows; r += byte_square)
-      for (int c = 0; c < columns; c += byte_square)
-        transpose_byte_square(from + r * areas.columns + c, areas.columns, room.turned + c * areas.rows + r,
-                              areas.rows);
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < columns; ++c) room.turned[c * areas.rows + r] = from[r * areas.columns + c];
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void write_transposed(Room& room, HostArea const& at) const {
