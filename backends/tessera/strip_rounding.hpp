@@ -47,6 +47,17 @@ KOKKOS_INLINE_FUNCTION RoundStrip streamed_rounding() {
   return nullptr;
 }
 
+/// n pairs of neighbours rounded to bf16, the first and the second of each from an array of its own; `streamed` as
+/// above. nullptr likewise.
+using RoundPairs = void (*)(float const* first, float const* second, int n, void* to);
+KOKKOS_INLINE_FUNCTION RoundPairs pair_rounding([[maybe_unused]] bool streamed) {
+#if !defined(__CUDACC__)
+  static openmp::Roundings const* const all = openmp::roundings();
+  if (all != nullptr) return streamed ? all->bf16.streamed_pairs : all->bf16.pairs;
+#endif
+  return nullptr;
+}
+
 using openmp::Dividing, openmp::Multiplying;
 using openmp::least_divisor, openmp::largest_divisor;
 

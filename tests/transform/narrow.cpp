@@ -1,14 +1,17 @@
 // SPDX-FileCopyrightText: The Tessera authors
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <tessera/derivatives.hpp>
+#include <tessera/element/word_pairs.hpp>
 #include <tessera/epilogue.hpp>
 #include <tessera/functors.hpp>
 #include <tessera/limits.hpp>
 #include <tessera/narrow_functors.hpp>
+#include <tessera/streaming.hpp>
 #include <tessera/transform.hpp>
 
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 
@@ -254,6 +257,67 @@ TEST_CASE_TEMPLATE_DEFINE("functors of narrow results of many numbers", Exec, ma
   check(of_rows, [&](std::size_t i) { return b[90 + i / n]; });
 }
 TEST_CASE_TEMPLATE_APPLY(many_id, Spaces);
+
+// The bias is asked for its largest magnitude once, and where that is not usual in every row.
+TEST_CASE_TEMPLATE_DEFINE("functors of narrow results of rows with a bias", Exec, bias_id) {
+  float const nan = std::numeric_limits<float>::quiet_NaN();
+  for (int n : {24, 63, 64, 256, 301, 1030})
+    for (float const outlier : {0.5f, 40.f, nan}) {
+      int const rows = 75;
+      auto const count = static_cast<std::size_t>(rows * n);
+      std::vector<bf16_t> const x = uniform<bf16_t>(count, 6, -3, 3);
+      std::vector<bf16_t> b = uniform<bf16_t>(static_cast<std::size_t>(n), 7, -2, 2);
+      b[static_cast<std::size_t>(n - 2)] = bf16_t(outlier);
+      ViewOf<Exec, bf16_t**> const in("in", rows, n), out("out", rows, n);
+      ViewOf<Exec, bf16_t*> const bias("bias", n);
+      fill(in, x);
+      fill(bias, b);
+      transform(Exec{}, out, compose(fn::add{}, fn::gelu{}), in, bias);
+      std::vector<bf16_t> const got = values(out);
+      Worst worst;
+      for (std::size_t i = 0; i < count; ++i) {
+        double const at = to_double(x[i]) + to_double(b[i % static_cast<std::size_t>(n)]);
+        if (std::isnan(at)) {
+          CHECK(std::isnan(to_double(got[i])));
+          continue;
+        }
+        double const want = times(at, 0.5 * std::erfc(-at / std::sqrt(2.0)));
+        worst.take(at, to_double(got[i]) - want, allowed<bf16_t>(want, 0x1p-14, 0x1p-119));
+      }
+      CAPTURE(n);
+      CAPTURE(outlier);
+      worst.check();
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(bias_id, Spaces);
+
+TEST_CASE("pairs of bf16 are rounded as single numbers are, also past the caches") {
+  std::vector<float> x = uniform<float>(600, 8, -1, 1);
+  float const others[] = {0.f,
+                          -0.f,
+                          1e-40f,
+                          -1e-45f,
+                          3.3954e38f,
+                          -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::ldexp(x[i], static_cast<int>(i * 7 % 250) - 130);
+    if (i % 31 == 0) x[i] = others[i / 31 % std::size(others)];
+  }
+  for (bool const streamed : {false, true})
+    for (int n : {1, 7, 8, 16, 37, 128, 300})
+      for (int at : {0, 1, 32}) {
+        alignas(64) bf16_t got[640] = {};
+        detail::write_pairs(x.data(), x.data() + 300, n, got + at, streamed);
+        detail::streaming_done();
+        long wrong = got[at + 2 * n].bits() != 0;
+        for (int i = 0; i < n; ++i)
+          wrong += got[at + 2 * i].bits() != bf16_t(x[static_cast<std::size_t>(i)]).bits() ||
+                   got[at + 2 * i + 1].bits() != bf16_t(x[static_cast<std::size_t>(300 + i)]).bits();
+        CAPTURE(n);
+        CHECK(wrong == 0);
+      }
+}
 
 TEST_CASE_TEMPLATE_DEFINE("swiglu of narrow results", Exec, swiglu_id) {
   std::vector<bf16_t> const gate = all_numbers<bf16_t>();

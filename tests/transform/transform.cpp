@@ -155,6 +155,24 @@ TEST_CASE_TEMPLATE_DEFINE("transform broadcasts as NumPy does", Exec, transform_
 }
 TEST_CASE_TEMPLATE_APPLY(transform_broadcast, Spaces);
 
+// Short ones a CPU takes several at a time, and those of one of many rows it asks for their magnitudes once.
+TEST_CASE_TEMPLATE_DEFINE("transform of rows with inputs that have one for all", Exec, transform_common_rows) {
+  for (int rows : {3, 90, 700})
+    for (int n : {1, 2, 3, 31, 64, 85, 100, 128, 129, 255, 300}) {
+      CAPTURE(rows);
+      CAPTURE(n);
+      ViewOf<Exec, bf16_t**> const a("a", rows, n), out("out", rows, n);
+      ViewOf<Exec, bf16_t*> const bias("bias", n);
+      ViewOf<Exec, float**> const wide("wide", rows, n);
+      ViewOf<Exec, double*> const wide_bias("wide bias", n);
+      check_sum<Exec>(out, a, bias);
+      check_sum<Exec>(out, bias, a);
+      check_sum<Exec>(wide, a, bias);
+      check_sum<Exec>(wide, wide_bias, ViewOf<Exec, float**>("other", rows, n));
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(transform_common_rows, Spaces);
+
 TEST_CASE_TEMPLATE_DEFINE("transform at ranks 0 and 8", Exec, transform_ranks) {
   check_sum<Exec>(ViewOf<Exec, float>("o"), ViewOf<Exec, float>("a"), ViewOf<Exec, float>("b"));
   check_sum<Exec>(ViewOf<Exec, float********>("o", 2, 3, 1, 2, 3, 2, 2, 3),

@@ -11,12 +11,17 @@ namespace tessera::detail::openmp {
 /// n neighbours, to the bits that the storage types give; `from` and `to` do not overlap.
 using Rounding = void (*)(float const* from, int n, void* to);
 
+/// n pairs of neighbours, the first and the second of each from an array of its own.
+using PairRounding = void (*)(float const* first, float const* second, int n, void* to);
+
 /// By what overflow becomes: the type's infinity or NaN, or its largest number.
 struct RoundingsOfType {
   Rounding overflowing, saturating;
   // `overflowing` past the caches, but for what is no whole vector; in order with other stores only after a fence.
   // nullptr for 8 bits.
   Rounding streamed = nullptr;
+  // `overflowing` and `streamed` of pairs. nullptr but for bf16.
+  PairRounding pairs = nullptr, streamed_pairs = nullptr;
 };
 
 /// n neighbours by scales: element i by scales[i >> shift], of which at least 32 share one. The two do not overlap.

@@ -34,6 +34,10 @@ struct Avx2 {
     __m256i const halves = _mm256_packus_epi32(upper_half(low), upper_half(high));
     return reinterpret_cast<Halves>(_mm256_permute4x64_epi64(halves, 0xd8));
   }
+  static Halves alternating(Bf16, Floats x, Floats y) {
+    constexpr int odd = 0xaa;
+    return reinterpret_cast<Halves>(_mm256_blend_epi16(upper_half(x), rounded(y), odd));
+  }
   static Halves cut(Floats low, Floats high) { return joined<_MM_FROUND_TO_ZERO>(sticky(low), sticky(high)); }
   static Halves smaller(Halves x, Halves y) {
     return reinterpret_cast<Halves>(_mm256_min_epu16(reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(y)));
@@ -134,14 +138,15 @@ struct Avx2 {
  private:
   static __m256i bytes(unsigned char x) { return _mm256_set1_epi8(static_cast<char>(x)); }
   static __m128i loaded(unsigned char const* from) { return _mm_loadu_si128(reinterpret_cast<__m128i const*>(from)); }
-  /// Rounded to bf16.
-  static __m256i upper_half(__m256 x) {
+  /// Rounded to bf16, the upper half of each.
+  static __m256i rounded(__m256 x) {
     __m256i const bits = _mm256_castps_si256(x);
     __m256i const odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     __m256i const up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     __m256i const nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    return _mm256_srli_epi32(_mm256_blendv_epi8(up, _mm256_set1_epi32(0x7fff0000), nan), 16);
+    return _mm256_blendv_epi8(up, _mm256_set1_epi32(0x7fff0000), nan);
   }
+  static __m256i upper_half(__m256 x) { return _mm256_srli_epi32(rounded(x), 16); }
   /// Of what is below its numbers, the lowest, which saturates as well; of NaN 0.
   static __m256i whole(__m256 x) {
     __m256 const number = _mm256_cmp_ps(x, x, _CMP_ORD_Q);

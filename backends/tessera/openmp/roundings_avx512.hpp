@@ -40,6 +40,10 @@ struct Avx512 {
   static Halves nearest(Bf16, Floats low, Floats high) {
     return reinterpret_cast<Halves>(_mm512_inserti64x4(_mm512_castsi256_si512(upper_half(low)), upper_half(high), 1));
   }
+  static Halves alternating(Bf16, Floats x, Floats y) {
+    constexpr __mmask32 odd = 0xaaaaaaaa;
+    return reinterpret_cast<Halves>(_mm512_mask_mov_epi16(_mm512_srli_epi32(rounded(x), 16), odd, rounded(y)));
+  }
   static Halves cut(Floats low, Floats high) { return joined<_MM_FROUND_TO_ZERO>(sticky(low), sticky(high)); }
   static Halves smaller(Halves x, Halves y) {
     return reinterpret_cast<Halves>(_mm512_min_epu16(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(y)));
@@ -139,15 +143,15 @@ struct Avx512 {
     __m512i const whole = _mm512_maskz_cvtps_epi32(number, _mm512_min_ps(x, _mm512_set1_ps(127)));
     return _mm512_cvtsepi32_epi8(_mm512_max_epi32(whole, _mm512_set1_epi32(-127)));
   }
-  /// Rounded to bf16: in integers, as vcvtneps2bf16 would make subnormal numbers zero.
-  static __m256i upper_half(__m512 x) {
+  /// Rounded to bf16, the upper half of each: in integers, as vcvtneps2bf16 would make subnormal numbers zero.
+  static __m512i rounded(__m512 x) {
     __m512i const bits = _mm512_castps_si512(x);
     __m512i const odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i const up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __mmask16 const nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    __m512i const rounded = _mm512_mask_mov_epi32(up, nan, _mm512_set1_epi32(0x7fff0000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    return _mm512_mask_mov_epi32(up, nan, _mm512_set1_epi32(0x7fff0000));
   }
+  static __m256i upper_half(__m512 x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded(x), 16)); }
   template <int Mode>
   static Halves joined(__m512 low, __m512 high) {
     return reinterpret_cast<Halves>(

@@ -22,6 +22,7 @@
 //     within(x, limit)                the nearest to x from -limit to limit; NaN stays
 //     nearest(Fp16{}, low, high)      `lanes` numbers of fp32 as fp16, to nearest even, overflow to infinity
 //     nearest(Bf16{}, low, high)      the same as bf16, NaN as its one
+//     alternating(Bf16{}, x, y)       the same of the numbers of x and y in turn
 //     cut(low, high)                  the same, cut to 7 bits, the last of which is set where what was cut off is not
 //                                     zero, and then to fp16
 //     smaller(x, y)                   unsigned
@@ -170,6 +171,46 @@ template <class V, class Type>
 constexpr tessera::detail::openmp::RoundingsOfType to_sixteen_bits{
     round_all<V, ToSixteenBits<V, Type, false>>, round_all<V, ToSixteenBits<V, Type, true>>, stream_all<V, Type>};
 
+/// Pairs of bf16, n of them a multiple of V::lanes / 2.
+template <class V, bool Streamed>
+void round_whole_pairs(unsigned char const* first, unsigned char const* second, int n, unsigned char* to) {
+  for (int i = 0; i < n; i += V::lanes / 2) {
+    typename V::Halves const x = V::alternating(Bf16{}, V::load(Fp32{}, first + i * Fp32::size),
+                                                V::load(Fp32{}, second + i * Fp32::size));
+    unsigned char* const out = to + i * 2 * Bf16::size;
+    if constexpr (Streamed)
+      V::stream(x, out);
+    else
+      __builtin_memcpy(out, &x, sizeof x);
+  }
+}
+template <class V, bool Streamed>
+void round_pairs(float const* first, float const* second, int n, void* to) {
+  auto const *x = reinterpret_cast<unsigned char const*>(first), *y = reinterpret_cast<unsigned char const*>(second);
+  auto* const out = static_cast<unsigned char*>(to);
+  bool const at_vector = reinterpret_cast<std::uintptr_t>(to) % sizeof(typename V::Halves) == 0;
+  int const rest = n % (V::lanes / 2), whole = n - rest;
+  if (Streamed && at_vector)
+    round_whole_pairs<V, true>(x, y, whole, out);
+  else
+    round_whole_pairs<V, false>(x, y, whole, out);
+  if (rest == 0) return;
+  constexpr int of_vector = V::lanes / 2 * Fp32::size;
+  unsigned char rest_x[of_vector] = {}, rest_y[of_vector] = {}, results[V::lanes * Bf16::size];
+  auto const bytes = static_cast<unsigned>(rest * Fp32::size);  // as many of the results
+  __builtin_memcpy(rest_x, x + whole * Fp32::size, bytes);
+  __builtin_memcpy(rest_y, y + whole * Fp32::size, bytes);
+  round_whole_pairs<V, false>(rest_x, rest_y, V::lanes / 2, results);
+  __builtin_memcpy(out + whole * 2 * Bf16::size, results, bytes);
+}
+template <class V>
+constexpr tessera::detail::openmp::RoundingsOfType to_bf16 = [] {
+  tessera::detail::openmp::RoundingsOfType all = to_sixteen_bits<V, Bf16>;
+  all.pairs = round_pairs<V, false>;
+  all.streamed_pairs = round_pairs<V, true>;
+  return all;
+}();
+
 template <class V, class From, class To>
 void multiply_all(void const* from, int n, float const* scales, int shift, void* to) {
   for_all<V, From, To>(from, n, to, [=](int i, unsigned char const* in, unsigned char* out) {
@@ -238,7 +279,7 @@ constexpr tessera::detail::openmp::Widenings all_widenings{multiply_all<V, From,
 template <class V>
 constexpr tessera::detail::openmp::Roundings all_roundings{
     to_sixteen_bits<V, Fp16>,
-    to_sixteen_bits<V, Bf16>,
+    to_bf16<V>,
     {round_all<V, ToEightBits<V, E4m3, false>>, round_all<V, ToEightBits<V, E4m3, true>>},
     {round_all<V, ToEightBits<V, E5m2, false>>, round_all<V, ToEightBits<V, E5m2, true>>},
     round_all<V, ToInt8<V>>,

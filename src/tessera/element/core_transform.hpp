@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <tessera/element/common_rows.hpp>
 #include <tessera/element/convert.hpp>
 #include <tessera/element/dimensions.hpp>
 #include <tessera/element/draws.hpp>
@@ -16,10 +17,12 @@
 #include <tessera/element/magnitude.hpp>
 #include <tessera/element/strip.hpp>
 #include <tessera/element/transform_data.hpp>
+#include <tessera/element/word_pairs.hpp>
 #include <tessera/functor_traits.hpp>
 #include <tessera/narrow_functors.hpp>
 #include <tessera/streaming.hpp>
 #include <tessera/strip_rounding.hpp>
+#include <tessera/types.hpp>
 
 namespace tessera::detail {
 
@@ -34,6 +37,9 @@ struct RunTransform {
   static constexpr bool asks_for_usual =
       Operands::may_be_usual && usual_by_magnitude_v<F> &&
       ((std::is_same_v<From, float> || (narrow_type<From> && sizeof(From) == 2)) && ...);
+  /// Whether such a text may take its inputs as words of two.
+  static constexpr bool has_words =
+      asks_for_usual && has_word_pairs && std::is_same_v<To, bf16_t> && (std::is_same_v<From, bf16_t> && ...);
   static constexpr int strip = 256;  // 8 inputs of fp32 take 8 KB
   // Elements per index, so that the start of a run and waiting for streamed results behind it cost nothing.
   static constexpr std::int64_t run = 8192;
@@ -48,10 +54,11 @@ struct RunTransform {
 
   Operands elements;
   Dimensions<operands> dims;
+  CommonRows<operands, Operands::inputs> rows;
   std::int64_t total;
   bool streamed = false;  // results go past the caches
 
-  RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), total(d.size()) {
+  RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), rows(d), total(d.size()) {
     may_stream(std::index_sequence_for<From...>{});
   }
 
@@ -66,17 +73,43 @@ struct RunTransform {
       rest /= dims.extent[d];
       for (int o = 0; o < operands; ++o) offset[o] += at[d] * dims.stride[o][d];
     }
-    while (left > 0) {
-      std::int64_t const row = dims.extent[0] - at[0];
-      int const n = static_cast<int>(row < strip ? (row < left ? row : left) : (left < strip ? left : strip));
-      work(n, offset, std::index_sequence_for<From...>{});
-      left -= n;
-      advance(n, at, offset);
-    }
+    work_on_run(left, at, offset, std::index_sequence_for<From...>{});
     if (streamed) streaming_done();
   }
 
  private:
+  using Inputs = Leaves<From const*...>;
+
+  /// Short rows are strips together, for which the rows that they have in common are repeated once.
+  template <std::size_t... I>
+  KOKKOS_FUNCTION void work_on_run(std::int64_t left, std::int64_t* at, std::int64_t* offset,
+                                   std::index_sequence<I...> inputs) const {
+    std::int64_t const length = dims.extent[0], joined = rows.any && 2 * length <= strip ? strip / length : 0;
+    [[maybe_unused]] Leaves<Strip<From>...> repeated;
+    if (joined > 0) (repeat(rows.has(I), leaf<I>(elements.in), length, joined, leaf<I>(repeated)), ...);
+    while (left > 0) {
+      bool const several = joined > 0 && at[0] == 0 && left >= joined * length;
+      std::int64_t const row = several ? joined * length : length - at[0];
+      int const n = static_cast<int>(row < strip ? (row < left ? row : left) : (left < strip ? left : strip));
+      Inputs const from = {
+          {several && rows.has(I) ? leaf<I>(repeated).value : leaf<I>(elements.in) + offset[I + 1]}...};
+      work(n, from, offset, inputs);
+      left -= n;
+      if (several)
+        advance_rows(joined, at, offset);
+      else
+        advance(n, at, offset);
+    }
+  }
+
+  template <class T>
+  KOKKOS_FUNCTION static void repeat(bool common, T const* row, std::int64_t length, std::int64_t times,
+                                     Strip<T>& copy) {
+    if (!common) return;
+    for (std::int64_t r = 0; r < times; ++r)
+      for (std::int64_t j = 0; j < length; ++j) copy.value[r * length + j] = row[j];
+  }
+
   /// With the inputs, which lie elsewhere, results are larger than the caches.
   template <std::size_t... I>
   void may_stream(std::index_sequence<I...>) {
@@ -99,6 +132,11 @@ struct RunTransform {
     }
   }
 
+  KOKKOS_FUNCTION void advance_rows(std::int64_t n, std::int64_t* at, std::int64_t* offset) const {
+    at[1] += n;
+    for (int o = 0; o < operands; ++o) offset[o] += n * dims.stride[o][1];
+  }
+
   template <class T>
   KOKKOS_FUNCTION static void fetch(T const* from, std::int64_t by) {
     if (by == 1) fetch_ahead(from + strips_ahead * strip, strip * sizeof(T));
@@ -116,9 +154,9 @@ struct RunTransform {
   }
 
   template <std::size_t... I>
-  KOKKOS_FUNCTION void work(int n, std::int64_t const* offset, std::index_sequence<I...>) const {
+  KOKKOS_FUNCTION void work(int n, Inputs const& from, std::int64_t const* offset, std::index_sequence<I...>) const {
     [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
-    if (streamed) (fetch(leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0]), ...);
+    if (streamed) (fetch(leaf<I>(from), rows.has(I) ? 0 : dims.stride[I + 1][0]), ...);
     // The result goes through an array of its own: the output may be one of the inputs, which must not stop the
     // compiler from vectorising.
     using Result = decltype(call(elements.f, std::int64_t{}, std::declval<Widened<Real, From>>()...));
@@ -130,17 +168,24 @@ struct RunTransform {
       by = dims.stride[operands - 1][0];
     }
     auto const apply_to = [&](auto const& f) TESSERA_INLINE_LAMBDA {
-      apply(f, n, first, by, result.value,
-            gather(n, leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0], leaf<I>(copies))...);
+      apply(f, n, first, by, result.value, gather(n, leaf<I>(from), dims.stride[I + 1][0], leaf<I>(copies))...);
     };
     if constexpr (asks_for_usual) {
-      if (!are_usual<I...>(n, offset))
+      bool const whole = ((dims.stride[I + 1][0] == 1) && ...);
+      if (!are_usual<I...>(n, from)) {
         apply_to(elements.f);
-      else if (((dims.stride[I + 1][0] == 1) && ...))
-        // Widened in the same loop: two vectors in turn of what takes long to come of each.
-        apply(for_usual(elements.f), n, first, by, result.value, leaf<I>(elements.in) + offset[I + 1]...);
-      else
+      } else if (!whole) {
         apply_to(for_usual(elements.f));
+      } else if constexpr (has_words && std::is_same_v<Stored, float>) {
+        if (dims.stride[0][0] == 1 && n % 2 == 0) {
+          apply_to_pairs(for_usual(elements.f), n / 2, result.value, result.value + strip / 2, leaf<I>(from)...);
+          return write_pairs(result.value, result.value + strip / 2, n / 2, elements.out + offset[0], streamed);
+        }
+        apply_to(for_usual(elements.f));
+      } else {
+        // Widened in the same loop: two vectors in turn of what takes long to come of each.
+        apply(for_usual(elements.f), n, first, by, result.value, leaf<I>(from)...);
+      }
     } else {
       apply_to(elements.f);
     }
@@ -156,14 +201,30 @@ struct RunTransform {
     }
   }
 
-  /// Whether the functor's text for usual arguments does for a whole strip, by their largest magnitudes.
+  /// Whether the functor's text for usual arguments does for a whole strip, by their largest magnitudes; of rows in
+  /// common first by those of the whole row, which are known.
   template <std::size_t... I>
-  KOKKOS_FUNCTION bool are_usual(int n, std::int64_t const* offset) const {
+  KOKKOS_FUNCTION bool are_usual(int n, Inputs const& from) const {
     if (((dims.stride[I + 1][0] != 0 && dims.stride[I + 1][0] != 1) || ...)) return false;
-    auto const largest = [&](auto const* from, std::int64_t by) TESSERA_INLINE_LAMBDA {
-      return __builtin_bit_cast(float, largest_magnitude(from, by == 0 ? 1 : n));
+    auto const largest = [&](std::size_t i, auto const* x, auto const* row, bool known) TESSERA_INLINE_LAMBDA {
+      int const input = static_cast<int>(i);
+      if (known && rows.has(input))
+        return __builtin_bit_cast(float, rows.largest_magnitude_of(input, row, dims.extent[0]));
+      return __builtin_bit_cast(float, largest_magnitude(x, dims.stride[i + 1][0] == 0 ? 1 : n));
     };
-    return usual(elements.f, largest(leaf<I>(elements.in) + offset[I + 1], dims.stride[I + 1][0])...);
+    if (rows.knows_magnitudes && usual(elements.f, largest(I, leaf<I>(from), leaf<I>(elements.in), true)...))
+      return true;
+    return usual(elements.f, largest(I, leaf<I>(from), leaf<I>(elements.in), false)...);
+  }
+
+  /// f of n pairs of neighbours (word_pairs.hpp).
+  template <class G, class... X>
+  KOKKOS_INLINE_FUNCTION static void apply_to_pairs(G const& f, int n, float* KOKKOS_RESTRICT first,
+                                                    float* KOKKOS_RESTRICT second, X const*... x) {
+    for (int j = 0; j < n; ++j) {
+      first[j] = f(first_of_pair(word_of_pair(x, j))...);
+      second[j] = f(second_of_pair(word_of_pair(x, j))...);
+    }
   }
 
   template <class G, class Stored, class... X>
