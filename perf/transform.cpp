@@ -34,6 +34,11 @@ struct SinCosSquares {
   KOKKOS_FUNCTION static bool usual(T x) {
     return fn::narrow::sin::usual(x);
   }
+  constexpr auto for_moderate() const { return SinCosSquares<fn::moderate::sin, fn::moderate::cos>{}; }
+  template <class T>
+  KOKKOS_FUNCTION static bool moderate(T x) {
+    return fn::sin::moderate(x);
+  }
 };
 
 /// gelu(x + b)·sin x + cos x
@@ -49,6 +54,11 @@ struct GeluSinCos {
   template <class T>
   KOKKOS_FUNCTION static bool usual(T x, T b) {
     return fn::narrow::sin::usual(x) & fn::narrow::gelu::usual(x + b);
+  }
+  constexpr auto for_moderate() const { return GeluSinCos<Gelu, fn::moderate::sin, fn::moderate::cos>{}; }
+  template <class T>
+  KOKKOS_FUNCTION static bool moderate(T x, T) {
+    return fn::sin::moderate(x);
   }
 };
 

@@ -341,6 +341,33 @@ KOKKOS_FORCEINLINE_FUNCTION float cosine(float x) {
 #endif
 }
 
+/// True where sine() and cosine() need no other text than their usual one.
+KOKKOS_FORCEINLINE_FUNCTION bool moderate_turns(float x) { return Kokkos::abs(x) < 3e4f; }
+
+/// What sine() and cosine() give for moderate turns. On a CPU, for which those are calls of functions that ask every
+/// vector, the text is that of the loop; of use where has_moderate_texts().
+KOKKOS_FORCEINLINE_FUNCTION float sine_of_moderate_turns(float x) {
+#if defined(__CUDA_ARCH__)
+  return sine(x);
+#else
+  return sine_of_moderate<false>(x);
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION float cosine_of_moderate_turns(float x) {
+#if defined(__CUDA_ARCH__)
+  return cosine(x);
+#else
+  return sine_of_moderate<true>(x);
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION bool has_moderate_texts() {
+#if defined(__CUDA_ARCH__)
+  return false;
+#else
+  return has_moderate_sines();
+#endif
+}
+
 /// True where a machine's own sine and cosine do for bf16: their absolute error is 2^-20 and 2^-22 of x.
 KOKKOS_FORCEINLINE_FUNCTION bool few_turns(float x) { return Kokkos::abs(x) < 32.0f; }
 
@@ -476,8 +503,8 @@ KOKKOS_FORCEINLINE_FUNCTION float gelu_for_narrow(float x) {
 /// True where a polynomial of degree 6 does for gelu_for_narrow().
 KOKKOS_FORCEINLINE_FUNCTION bool few_deviations(float x) { return Kokkos::abs(x) < 6.0f; }
 
-/// x Phi(x) for |x| < 6 as max(x, 0) - z Phi(-z), z = |x|: within 2^-14.3 of it by a power of 2 where a machine has that
-/// in an instruction, else within 2^-16 by a power of 32, which is five products.
+/// x Phi(x) for |x| < 6 as max(x, 0) - z Phi(-z), z = |x|: within 2^-14.3 of it by a power of 2 where a machine has
+/// that in an instruction, else within 2^-16 by a power of 32, which is five products.
 KOKKOS_FORCEINLINE_FUNCTION float gelu_of_few_deviations(float x) {
   float const z = Kokkos::abs(x);
 #if defined(__CUDA_ARCH__)

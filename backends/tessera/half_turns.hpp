@@ -59,6 +59,32 @@ TESSERA_PLAIN_FUNCTION float sine_of_any(float x) {
   return __builtin_bit_cast(float, y ^ static_cast<std::uint32_t>(__builtin_bit_cast(std::uint64_t, shifted)) << 31);
 }
 
+/// Up to it, the difference of a number and its half turns is exact but for its roundings.
+inline constexpr float largest_turned = 3e4f;
+
+/// The same for |x| < largest_turned, to the bits that openmp/sines_body.hpp has, from which it differs in being the
+/// text of a loop and not a call in one: x - turns pi, pi in three parts. Where a product and a sum are not rounded
+/// together in one instruction each of them is a call.
+template <bool Ahead>
+TESSERA_PLAIN_FUNCTION float sine_of_moderate(float x) {
+  constexpr float magic = 12582912.0f;  // 1.5 2^23: a sum with it has no fraction bits
+  float const half_turns = __builtin_fmaf(x, 0.318309873f, Ahead ? -0.5f : magic);
+  float const shifted = Ahead ? half_turns + magic : half_turns;
+  float const turns = Ahead ? (shifted - magic) + 0.5f : shifted - magic;
+  float r = __builtin_fmaf(-turns, 3.1415925f, x);
+  r = __builtin_fmaf(-turns, 1.50995788e-7f, r);
+  r = __builtin_fmaf(-turns, 1.07806059e-14f, r);
+  float const square = r * r;
+  float p = __builtin_fmaf(square, 2.60562979e-6f, -1.98095382e-4f);
+  p = __builtin_fmaf(p, square, 8.33306555e-3f);
+  p = __builtin_fmaf(p, square, -1.66666597e-1f);
+  std::uint32_t y = __builtin_bit_cast(std::uint32_t, __builtin_fmaf(r * square, p, r));
+  // -0 stays; no number is a quarter of a turn and its half turns.
+  if constexpr (!Ahead) y |= __builtin_bit_cast(std::uint32_t, r) & 0x80000000u;
+  std::uint32_t const odd = __builtin_bit_cast(std::uint32_t, shifted) ^ (Ahead ? 1u : 0u);
+  return __builtin_bit_cast(float, y ^ odd << 31);
+}
+
 }  // namespace tessera::detail
 
 #endif

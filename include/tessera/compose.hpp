@@ -8,6 +8,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/functor_traits.hpp>
 #include <tessera/narrow_functors.hpp>
@@ -74,6 +75,25 @@ struct Chain {
     return tessera::usual(first, x...) & tessera::usual(rest, stage_value(tessera::for_usual(first)(x...)));
   }
 
+  /// Where the first has a text for moderate arguments, or the rest and moderate results of the first are known by its
+  /// arguments' magnitudes.
+  static constexpr bool rest_moderate = has_moderate_v<Chain<Rest...>> && keeps_magnitudes_v<First>,
+                        any_moderate = !wants_index && (has_moderate_v<First> || rest_moderate);
+  constexpr auto for_moderate() const requires any_moderate {
+    if constexpr (rest_moderate)
+      return chained(tessera::for_moderate(first), tessera::for_moderate(rest));
+    else
+      return chained(tessera::for_moderate(first), rest);
+  }
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr bool moderate(T... x) const requires any_moderate {
+    bool const of_first = tessera::moderate(first, x...);
+    if constexpr (rest_moderate)
+      return of_first & tessera::moderate(rest, stage_value(first(x...)));
+    else
+      return of_first;
+  }
+
  private:
   template <class F, class... G>
   static constexpr auto chained(F const& f, Chain<G...> const& g) {
@@ -101,6 +121,14 @@ struct Chain<Last> {
   template <class... T>
   KOKKOS_INLINE_FUNCTION constexpr bool usual(T... x) const requires has_usual_v<Last> {
     return last.usual(x...);
+  }
+  constexpr auto for_moderate() const requires has_moderate_v<Last> {
+    auto const moderate_last = tessera::for_moderate(last);
+    return Chain<std::remove_const_t<decltype(moderate_last)>>{moderate_last};
+  }
+  template <class... T>
+  KOKKOS_INLINE_FUNCTION constexpr bool moderate(T... x) const requires has_moderate_v<Last> {
+    return last.moderate(x...);
   }
 };
 

@@ -31,7 +31,30 @@ inline constexpr bool draws_words_v = wants_index_v<F>&& requires(F const& f) {
   f.offset();
 };
 
+/// The functor that takes f's place for moderate arguments and gives the same: f.for_moderate(), or f where it has
+/// none. A text without the rare cases of f, whose loops on a CPU so have no calls: `moderate(x...)` says whether it
+/// does, of some arguments and of all that have no larger magnitudes, and is asked of 256 elements at once.
+template <class F>
+constexpr auto for_moderate(F const& f) {
+  if constexpr (requires { f.for_moderate(); })
+    return f.for_moderate();
+  else
+    return f;
+}
+template <class F, class... T>
+KOKKOS_INLINE_FUNCTION constexpr bool moderate([[maybe_unused]] F const& f, T... x) {
+  if constexpr (requires { f.for_moderate(); })
+    return f.moderate(x...);
+  else
+    return true;
+}
+
 namespace detail {
+
+template <class F>
+inline constexpr bool has_moderate_v = requires(F const& f) {
+  f.for_moderate();
+};
 
 /// The number a real function is evaluated for.
 template <class T>

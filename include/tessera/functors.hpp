@@ -177,6 +177,11 @@ struct sin {
       return Kokkos::sin(detail::real(x));
   }
   static constexpr auto for_narrow() { return narrow::sin{}; }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool moderate(T x) {
+    return detail::moderate_turns(static_cast<float>(x));
+  }
+  static constexpr auto for_moderate() { return fn::moderate::sin{}; }
 };
 /// cos(x), x in radians; fp32 within 2.1 units in the last place
 struct cos {
@@ -188,6 +193,11 @@ struct cos {
       return Kokkos::cos(detail::real(x));
   }
   static constexpr auto for_narrow() { return narrow::cos{}; }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool moderate(T x) {
+    return detail::moderate_turns(static_cast<float>(x));
+  }
+  static constexpr auto for_moderate() { return fn::moderate::cos{}; }
 };
 /// hyperbolic tangent
 struct tanh {

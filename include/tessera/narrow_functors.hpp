@@ -114,6 +114,24 @@ struct gelu {
 
 }  // namespace fn::usual
 
+namespace fn::moderate {
+
+/// sin(x) and cos(x) for |x| < 30000, as fn::sin and fn::cos and fn::narrow::sin and cos have them
+struct sin {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION float operator()(T x) const {
+    return detail::sine_of_moderate_turns(static_cast<float>(x));
+  }
+};
+struct cos {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION float operator()(T x) const {
+    return detail::cosine_of_moderate_turns(static_cast<float>(x));
+  }
+};
+
+}  // namespace fn::moderate
+
 namespace fn::narrow {
 
 /// sin(x), x in radians; the error is 2^-34 where the sine is smaller than 2^-20, and where results have no more than
@@ -129,6 +147,11 @@ struct sin {
     return detail::few_turns(static_cast<float>(x));
   }
   static constexpr auto for_usual() { return fn::usual::sin{}; }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool moderate(T x) {
+    return detail::moderate_turns(static_cast<float>(x));
+  }
+  static constexpr auto for_moderate() { return fn::moderate::sin{}; }
 };
 /// cos(x) likewise
 struct cos {
@@ -142,6 +165,11 @@ struct cos {
     return detail::few_turns(static_cast<float>(x));
   }
   static constexpr auto for_usual() { return fn::usual::cos{}; }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static bool moderate(T x) {
+    return detail::moderate_turns(static_cast<float>(x));
+  }
+  static constexpr auto for_moderate() { return fn::moderate::cos{}; }
 };
 /// hyperbolic tangent: 1 - 2 / (1 + e^2x), and where that cancels x - x^3 / 3
 struct tanh {

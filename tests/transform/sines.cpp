@@ -55,14 +55,19 @@ TEST_CASE_TEMPLATE_DEFINE("sine and cosine of usual, of large and of mixed numbe
     check_both();
   }
   SUBCASE("a number gives the same anywhere") {
-    std::vector<float> const alone = evaluate<Exec>(fn::sin{}, x);
-    for (std::size_t i = 0; i < x.size(); i += 9) x[i] = 1e6f;
-    std::vector<float> const among = evaluate<Exec>(fn::sin{}, x);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      if (i % 9 == 0) continue;
-      CHECK(among[i] == alone[i]);
-      CHECK(evaluate<Exec>(fn::sin{}, {x[i]})[0] == alone[i]);
-    }
+    std::vector<float> others = x;
+    for (std::size_t i = 0; i < x.size(); i += 9) others[i] = 1e6f;
+    auto const check_anywhere = [&](auto const& f) {
+      std::vector<float> const alone = evaluate<Exec>(f, x), among = evaluate<Exec>(f, others);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (i % 9 == 0) continue;
+        CHECK(among[i] == alone[i]);
+        CHECK(evaluate<Exec>(f, {x[i]})[0] == alone[i]);
+      }
+    };
+    check_anywhere(fn::sin{});
+    check_anywhere(fn::cos{});
+    check_anywhere(compose(fn::scale{0.5}, fn::sin{}, fn::square{}));
   }
   SUBCASE("zeros keep their signs") {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? 0.f : -0.f;
@@ -75,3 +80,19 @@ TEST_CASE_TEMPLATE_DEFINE("sine and cosine of usual, of large and of mixed numbe
   }
 }
 TEST_CASE_TEMPLATE_APPLY(sines_id, Spaces);
+
+TEST_CASE("what is moderate is asked of every stage of a chain whose magnitudes are known") {
+  CHECK(moderate(fn::sin{}, -29999.0f));
+  CHECK(!moderate(fn::cos{}, 30000.0f));
+  CHECK(!moderate(fn::cos{}, std::numeric_limits<float>::quiet_NaN()));
+  CHECK(moderate(fn::gelu{}, 1e30f));
+  auto const sum = compose(fn::add{}, fn::sin{});
+  CHECK(moderate(sum, 10000.0f, 10000.0f));
+  CHECK(!moderate(sum, 20000.0f, 10000.0f));
+  CHECK(std::is_same_v<decltype(for_moderate(sum)), decltype(compose(fn::add{}, fn::moderate::sin{}))>);
+  // A difference may be larger than that of its arguments' magnitudes, and so a sine's result than it would be known.
+  CHECK(!detail::has_moderate_v<decltype(compose(fn::subtract{}, fn::sin{}))>);
+  CHECK(std::is_same_v<decltype(for_moderate(compose(fn::cos{}, fn::sin{}))),
+                       decltype(compose(fn::moderate::cos{}, fn::sin{}))>);
+  CHECK(!detail::has_moderate_v<fn::gelu>);
+}

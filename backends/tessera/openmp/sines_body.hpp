@@ -15,8 +15,7 @@
 //     all_within(x, limit)     whether |x| < limit in every lane; not where one is NaN
 namespace {
 
-/// Up to it, the difference of a number and its half turns is exact but for its roundings.
-constexpr float largest_turned = 3e4f;
+using tessera::detail::largest_turned;
 
 /// y, with those of the large numbers in x in place.
 template <class V, bool Ahead>

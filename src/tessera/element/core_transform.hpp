@@ -18,6 +18,7 @@
 #include <tessera/element/strip.hpp>
 #include <tessera/element/transform_data.hpp>
 #include <tessera/element/word_pairs.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/functor_traits.hpp>
 #include <tessera/narrow_functors.hpp>
 #include <tessera/streaming.hpp>
@@ -34,12 +35,14 @@ struct RunTransform {
   using Real = typename Operands::Real;
   static constexpr int operands = Operands::operands;
   static constexpr bool vectorises = true;
-  static constexpr bool asks_for_usual =
-      Operands::may_be_usual && usual_by_magnitude_v<F> &&
-      ((std::is_same_v<From, float> || (narrow_type<From> && sizeof(From) == 2)) && ...);
-  /// Whether such a text may take its inputs as words of two.
+  /// Whether a strip is asked for its largest magnitudes, which another text of the functor may do for: that for usual
+  /// arguments, else that for moderate ones.
+  static constexpr bool has_usual = Operands::may_be_usual && usual_by_magnitude_v<F>;
+  static constexpr bool asks = (has_usual || Operands::may_be_moderate) &&
+                               ((std::is_same_v<From, float> || (narrow_type<From> && sizeof(From) == 2)) && ...);
+  /// Whether inputs may be taken as words of two.
   static constexpr bool has_words =
-      asks_for_usual && has_word_pairs && std::is_same_v<To, bf16_t> && (std::is_same_v<From, bf16_t> && ...);
+      has_word_pairs && !Operands::indexed && std::is_same_v<To, bf16_t> && (std::is_same_v<From, bf16_t> && ...);
   static constexpr int strip = 256;  // 8 inputs of fp32 take 8 KB
   // Elements per index, so that the start of a run and waiting for streamed results behind it cost nothing.
   static constexpr std::int64_t run = 8192;
@@ -57,6 +60,7 @@ struct RunTransform {
   CommonRows<operands, Operands::inputs> rows;
   std::int64_t total;
   bool streamed = false;  // results go past the caches
+  bool may_ask = has_usual || has_moderate_texts();
 
   RunTransform(Operands const& o, Dimensions<operands> const& d) : elements(o), dims(d), rows(d), total(d.size()) {
     may_stream(std::index_sequence_for<From...>{});
@@ -154,57 +158,66 @@ struct RunTransform {
   }
 
   template <std::size_t... I>
-  KOKKOS_FUNCTION void work(int n, Inputs const& from, std::int64_t const* offset, std::index_sequence<I...>) const {
-    [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
+  KOKKOS_FUNCTION void work(int n, Inputs const& from, std::int64_t const* offset,
+                            std::index_sequence<I...> inputs) const {
     if (streamed) (fetch(leaf<I>(from), rows.has(I) ? 0 : dims.stride[I + 1][0]), ...);
+    if constexpr (asks)
+      if (may_ask && other_text_does<I...>(n, from)) return work_by(other_text(), n, from, offset, inputs);
+    work_by(elements.f, n, from, offset, inputs);
+  }
+
+  template <class G, std::size_t... I>
+  KOKKOS_FUNCTION void work_by(G const& f, int n, Inputs const& from, std::int64_t const* offset,
+                               std::index_sequence<I...>) const {
     // The result goes through an array of its own: the output may be one of the inputs, which must not stop the
     // compiler from vectorising.
-    using Result = decltype(call(elements.f, std::int64_t{}, std::declval<Widened<Real, From>>()...));
+    using Result = decltype(call(f, std::int64_t{}, std::declval<Widened<Real, From>>()...));
     using Stored = std::conditional_t<narrow_type<To> && std::is_same_v<Result, float>, float, To>;
     Strip<Stored> result;
+    [[maybe_unused]] bool const whole = ((dims.stride[I + 1][0] == 1) && ...);
+    if constexpr (has_words && std::is_same_v<Stored, float>) {
+      if (whole && dims.stride[0][0] == 1 && n % 2 == 0) {
+        apply_to_pairs(f, n / 2, result.value, result.value + strip / 2, leaf<I>(from)...);
+        return write_pairs(result.value, result.value + strip / 2, n / 2, elements.out + offset[0], streamed);
+      }
+    }
     std::int64_t first = 0, by = 0;
     if constexpr (Operands::indexed) {
       first = offset[operands - 1];
       by = dims.stride[operands - 1][0];
     }
-    auto const apply_to = [&](auto const& f) TESSERA_INLINE_LAMBDA {
+    [[maybe_unused]] Leaves<Strip<Widened<Real, From>>...> copies;
+    // Usual elements are widened in the same loop: two vectors in turn of what takes long to come of each.
+    if (asks && whole)
+      apply(f, n, first, by, result.value, leaf<I>(from)...);
+    else
       apply(f, n, first, by, result.value, gather(n, leaf<I>(from), dims.stride[I + 1][0], leaf<I>(copies))...);
-    };
-    if constexpr (asks_for_usual) {
-      bool const whole = ((dims.stride[I + 1][0] == 1) && ...);
-      if (!are_usual<I...>(n, from)) {
-        apply_to(elements.f);
-      } else if (!whole) {
-        apply_to(for_usual(elements.f));
-      } else if constexpr (has_words && std::is_same_v<Stored, float>) {
-        if (dims.stride[0][0] == 1 && n % 2 == 0) {
-          apply_to_pairs(for_usual(elements.f), n / 2, result.value, result.value + strip / 2, leaf<I>(from)...);
-          return write_pairs(result.value, result.value + strip / 2, n / 2, elements.out + offset[0], streamed);
-        }
-        apply_to(for_usual(elements.f));
-      } else {
-        // Widened in the same loop: two vectors in turn of what takes long to come of each.
-        apply(for_usual(elements.f), n, first, by, result.value, leaf<I>(from)...);
-      }
-    } else {
-      apply_to(elements.f);
-    }
-    if (!streamed) return write_strip(result.value, n, elements.out + offset[0], dims.stride[0][0]);
+    store(result, n, elements.out + offset[0]);
+  }
+
+  template <class Stored>
+  KOKKOS_FUNCTION void store(Strip<Stored> const& result, int n, To* out) const {
+    if (!streamed) return write_strip(result.value, n, out, dims.stride[0][0]);
     if constexpr (std::is_same_v<Stored, To>) {
-      stream(elements.out + offset[0], result.value, n * sizeof(To));
+      stream(out, result.value, n * sizeof(To));
     } else {
-      if (RoundStrip const round = streamed_rounding<To>(); round != nullptr)
-        return round(result.value, n, elements.out + offset[0]);
+      if (RoundStrip const round = streamed_rounding<To>(); round != nullptr) return round(result.value, n, out);
       Strip<To> rounded;
       write_strip(result.value, n, rounded.value, 1);
-      stream(elements.out + offset[0], rounded.value, n * sizeof(To));
+      stream(out, rounded.value, n * sizeof(To));
     }
   }
 
-  /// Whether the functor's text for usual arguments does for a whole strip, by their largest magnitudes; of rows in
-  /// common first by those of the whole row, which are known.
+  KOKKOS_INLINE_FUNCTION auto other_text() const {
+    if constexpr (has_usual)
+      return for_usual(elements.f);
+    else
+      return for_moderate(elements.f);
+  }
+  /// Whether it does for a whole strip, by the largest magnitudes; of rows in common first by those of the whole row,
+  /// which are known.
   template <std::size_t... I>
-  KOKKOS_FUNCTION bool are_usual(int n, Inputs const& from) const {
+  KOKKOS_FUNCTION bool other_text_does(int n, Inputs const& from) const {
     if (((dims.stride[I + 1][0] != 0 && dims.stride[I + 1][0] != 1) || ...)) return false;
     auto const largest = [&](std::size_t i, auto const* x, auto const* row, bool known) TESSERA_INLINE_LAMBDA {
       int const input = static_cast<int>(i);
@@ -212,9 +225,14 @@ struct RunTransform {
         return __builtin_bit_cast(float, rows.largest_magnitude_of(input, row, dims.extent[0]));
       return __builtin_bit_cast(float, largest_magnitude(x, dims.stride[i + 1][0] == 0 ? 1 : n));
     };
-    if (rows.knows_magnitudes && usual(elements.f, largest(I, leaf<I>(from), leaf<I>(elements.in), true)...))
-      return true;
-    return usual(elements.f, largest(I, leaf<I>(from), leaf<I>(elements.in), false)...);
+    auto const does = [&](auto... magnitudes) TESSERA_INLINE_LAMBDA {
+      if constexpr (has_usual)
+        return usual(elements.f, magnitudes...);
+      else
+        return moderate(elements.f, magnitudes...);
+    };
+    if (rows.knows_magnitudes && does(largest(I, leaf<I>(from), leaf<I>(elements.in), true)...)) return true;
+    return does(largest(I, leaf<I>(from), leaf<I>(elements.in), false)...);
   }
 
   /// f of n pairs of neighbours (word_pairs.hpp).

@@ -25,6 +25,9 @@ struct Elements {
   /// Whether the functor's text for usual arguments does for the results.
   static constexpr bool may_be_usual = few_bits<To> && std::is_same_v<Real, float> && has_usual_v<F> && !indexed;
 
+  /// Whether the functor has a text for moderate arguments.
+  static constexpr bool may_be_moderate = std::is_same_v<Real, float> && has_moderate_v<F> && !indexed;
+
   F f;
   To* out;
   Leaves<From const*...> in;
