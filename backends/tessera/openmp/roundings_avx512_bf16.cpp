@@ -21,8 +21,8 @@ struct Avx512Bf16 : Avx512 {
  private:
   static bool any_others(Floats x, Floats y) {
     constexpr int nan_or_subnormal = 0x01 | 0x80 | 0x20;
-    return _mm512_kortestz(_mm512_fpclass_ps_mask(x, nan_or_subnormal),
-                           _mm512_fpclass_ps_mask(y, nan_or_subnormal)) == 0;
+    return _mm512_kortestz(_mm512_fpclass_ps_mask(x, nan_or_subnormal), _mm512_fpclass_ps_mask(y, nan_or_subnormal)) ==
+           0;
   }
 };
 

@@ -175,8 +175,8 @@ constexpr tessera::detail::openmp::RoundingsOfType to_sixteen_bits{
 template <class V, bool Streamed>
 void round_whole_pairs(unsigned char const* first, unsigned char const* second, int n, unsigned char* to) {
   for (int i = 0; i < n; i += V::lanes / 2) {
-    typename V::Halves const x = V::alternating(Bf16{}, V::load(Fp32{}, first + i * Fp32::size),
-                                                V::load(Fp32{}, second + i * Fp32::size));
+    typename V::Halves const x =
+        V::alternating(Bf16{}, V::load(Fp32{}, first + i * Fp32::size), V::load(Fp32{}, second + i * Fp32::size));
     unsigned char* const out = to + i * 2 * Bf16::size;
     if constexpr (Streamed)
       V::stream(x, out);
