@@ -89,7 +89,7 @@ struct Chain {
   KOKKOS_INLINE_FUNCTION constexpr bool moderate(T... x) const requires any_moderate {
     bool const of_first = tessera::moderate(first, x...);
     if constexpr (rest_moderate)
-      return of_first & tessera::moderate(rest, stage_value(first(x...)));
+      return of_first && tessera::moderate(rest, stage_value(first(x...)));
     else
       return of_first;
   }

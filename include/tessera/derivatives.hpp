@@ -19,9 +19,9 @@
 
 #include <tessera/compose.hpp>
 #include <tessera/detail/normal_distribution.hpp>
-#include <tessera/elementary.hpp>
 #include <tessera/functor_traits.hpp>
 #include <tessera/functors.hpp>
+#include <tessera/narrow_elementary.hpp>
 #include <tessera/narrow_functors.hpp>
 
 namespace tessera {

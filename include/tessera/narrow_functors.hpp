@@ -25,7 +25,7 @@
 #include <utility>
 
 #include <tessera/element/convert.hpp>
-#include <tessera/elementary.hpp>
+#include <tessera/narrow_elementary.hpp>
 
 namespace tessera {
 

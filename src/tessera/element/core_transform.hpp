@@ -220,9 +220,7 @@ struct RunTransform {
   KOKKOS_FUNCTION bool other_text_does(int n, Inputs const& from) const {
     if (((dims.stride[I + 1][0] != 0 && dims.stride[I + 1][0] != 1) || ...)) return false;
     auto const largest = [&](std::size_t i, auto const* x, auto const* row, bool known) TESSERA_INLINE_LAMBDA {
-      int const input = static_cast<int>(i);
-      if (known && rows.has(input))
-        return __builtin_bit_cast(float, rows.largest_magnitude_of(input, row, dims.extent[0]));
+      if (known && rows.has(i)) return __builtin_bit_cast(float, rows.largest_magnitude_of(i, row, dims.extent[0]));
       return __builtin_bit_cast(float, largest_magnitude(x, dims.stride[i + 1][0] == 0 ? 1 : n));
     };
     auto const does = [&](auto... magnitudes) TESSERA_INLINE_LAMBDA {
