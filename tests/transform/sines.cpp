@@ -33,6 +33,22 @@ void check(std::vector<float> const& got, std::vector<float> const& x, double (*
   }
 }
 
+/// x sin x
+struct Wave {
+  template <class T>
+  KOKKOS_FUNCTION auto operator()(T x) const {
+    return x * fn::sin{}(x);
+  }
+  template <class T>
+  KOKKOS_FUNCTION static bool moderate(T x) {
+    return fn::sin::moderate(x);
+  }
+  struct Moderate {
+    KOKKOS_FUNCTION float operator()(float x) const { return x * fn::moderate::sin{}(x); }
+  };
+  static constexpr Moderate for_moderate() { return {}; }
+};
+
 }  // namespace
 
 // Loops over nothing else, which a CPU does in vectors: those of usual numbers, those that all are large, and mixed
@@ -68,6 +84,7 @@ TEST_CASE_TEMPLATE_DEFINE("sine and cosine of usual, of large and of mixed numbe
     check_anywhere(fn::sin{});
     check_anywhere(fn::cos{});
     check_anywhere(compose(fn::scale{0.5}, fn::sin{}, fn::square{}));
+    check_anywhere(Wave{});
   }
   SUBCASE("zeros keep their signs") {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? 0.f : -0.f;
