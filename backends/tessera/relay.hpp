@@ -15,6 +15,7 @@ namespace tessera::detail {
 ///
 ///     bytes, turns    of scratch, at the same place in all teams; rows i and i + turns use the same part of it, so
 ///                     that whoever gives row i has been told of row i - (turns - 2) / 2 or a later one
+///     bytes_by_mail(n)  enough of it for n teams by mail
 ///     Relay(scratch, n)  of n teams
 ///     Relay(scratch, n, mail, j)  of n teams, team j of them, by mail of post_bytes(n), zero before the launch; n is
 ///                     fewest_by_mail at least, and 12 bytes are the most that is exchanged
@@ -26,8 +27,8 @@ namespace tessera::detail {
 ///     tell(x, i)      the same warp, with what all give() have led to
 ///     told<X>(i)      which every warp of the first kind gets
 ///
-/// Row i is relayed by a warp that relays row i + turns as well.
-template <class Exec, int Warps>
+/// Row i is relayed by a warp that relays row i + turns as well. `ByMail`: only so, in less scratch.
+template <class Exec, int Warps, bool ByMail = false>
 class Relay;
 
 }  // namespace tessera::detail

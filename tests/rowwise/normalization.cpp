@@ -180,6 +180,7 @@ TEST_CASE_TEMPLATE_DEFINE("a residual is added first, its sum written out", Exec
   if (runs_on_host<Exec>) return;
   check_residual<Exec, bf16_t>(20, 1048576);  // more rows than are under way at a time
   check_residual<Exec, float>(12, 1048576);
+  check_residual<Exec, float>(40, 262144 + 4);
   check_residual<Exec, bf16_t>(5, 1200008);
 }
 

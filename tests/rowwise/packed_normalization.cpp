@@ -52,7 +52,64 @@ void check_norm(std::size_t rows, std::size_t n, Warps const& machine = {}) {
   }
 }
 
+/// Rows with a residual that teams on all multiprocessors of a GPU share by mail: here by few, which reach each other's
+/// scratch.
+template <class T>
+void check_kept_sums(std::size_t rows, std::size_t n, int teams, int groups) {
+  CAPTURE(rows);
+  CAPTURE(n);
+  using Kernel = detail::RelayedNorm<Warps, T, 2, 4, true>;
+  using Rows = typename Kernel::Rows;
+  HostView<T**> const in("in", rows, n), residual("residual", rows, n), out("out", rows, n), sum("sum", rows, n),
+      expected("expected", rows, n), expected_sum("expected_sum", rows, n);
+  HostView<T*> const weight("weight", n);
+  fill(in, uniform<T>(rows * n, 1, 60, 70));
+  fill(residual, uniform<T>(rows * n, 2, -3, 3));
+  fill(weight, uniform<T>(n, 3));
+  auto const grid = detail::row_grid(detail::row_array(detail::array(in)));
+  auto const operand = [&](auto const& x) {
+    return detail::operand(detail::row_array(detail::array(x)), grid, Kernel::width, true);
+  };
+  detail::Operand slope = operand(weight);
+  slope.row = 0;
+  detail::PackedGrid const packed(grid, Kernel::width);
+  detail::RelayLayout layout{.teams = teams, .groups = groups, .ahead = 3, .second = 2};
+  layout.part = detail::part_of_team(packed.packs, teams);
+  REQUIRE(layout.part <= Rows::most_packs);
+  layout.stages = layout.ahead + layout.second;
+  for (bool centered : {false, true}) {
+    using Options = NormOptions<None, None, HostView<T**>, HostView<T**>>;
+    Options const options{.residual = residual, .sum = expected_sum};
+    centered ? layer_norm(Host{}, expected, in, weight, none, options)
+             : rms_norm(Host{}, expected, in, weight, options);
+    poison(out);
+    poison(sum);
+    Kernel const kernel{packed,
+                        operand(out),
+                        operand(in),
+                        slope,
+                        {},
+                        {},
+                        {},
+                        operand(residual),
+                        operand(sum),
+                        1e-5f,
+                        1.0f / static_cast<float>(n),
+                        centered,
+                        layout};
+    detail::launch_relayed<Rows>("kept sums", Warps{}, layout, 2, kernel);
+    CHECK(apart(values(out), values(expected), tolerance<T>) == 0);
+    CHECK(apart(values(sum), values(expected_sum), 0) == 0);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("packed rows on warps: norms whose sums with the residual take the place of the row") {
+  check_kept_sums<float>(14, 4 * 2032, 2, 1);  // four packs a thread, or three,
+  check_kept_sums<bf16_t>(9, 8 * 700, 2, 2);   // one or none
+  check_kept_sums<bf16_t>(1, 8 * 3000, 3, 1);
+}
 
 TEST_CASE("packed rows on warps: norms of rows that begin anywhere") {
   for (std::size_t n : {63u, 777u, 4095u}) check_norm<bf16_t>(7, n);

@@ -14,6 +14,13 @@ using namespace tessera::test;
 namespace {
 
 template <class T>
+void expect(HostView<T**> const& d_in, HostView<T**> const& d_out, HostView<T**> const& in, bool log,
+            bool from_output) {
+  SoftmaxBackwardOptions const options{.scale = 0.5, .from_output = from_output};
+  log ? log_softmax_backward(d_in, d_out, in, options) : softmax_backward(d_in, d_out, in, options);
+}
+
+template <class T>
 void check_softmax(std::size_t rows, std::size_t n) {
   CAPTURE(rows);
   CAPTURE(n);
@@ -22,10 +29,7 @@ void check_softmax(std::size_t rows, std::size_t n) {
   fill(d_out, uniform<T>(rows * n, 2, -2, 3));
   for (bool log : {false, true})
     for (bool from_output : {false, true}) {
-      if (from_output && !log) softmax_backward(expected, d_out, in, {.scale = 0.5, .from_output = true});
-      if (from_output && log) log_softmax_backward(expected, d_out, in, {.scale = 0.5, .from_output = true});
-      if (!from_output && !log) softmax_backward(expected, d_out, in, {.scale = 0.5});
-      if (!from_output && log) log_softmax_backward(expected, d_out, in, {.scale = 0.5});
+      expect(expected, d_out, in, log, from_output);
       poison(d_in);
       detail::SoftmaxBackwardProblem problem{detail::row_array(detail::array(d_in)),
                                              detail::row_array(detail::array(d_out)),
@@ -40,7 +44,43 @@ void check_softmax(std::size_t rows, std::size_t n) {
     }
 }
 
+/// Rows that teams on all multiprocessors of a GPU share by mail: here by few, which reach each other's scratch.
+template <class T>
+void check_pairs(std::size_t rows, std::size_t n, int teams, int groups) {
+  CAPTURE(rows);
+  CAPTURE(n);
+  using Rows = detail::MailedPairs<Warps, T>;
+  HostView<T**> const in("in", rows, n), d_out("d_out", rows, n), d_in("d_in", rows, n), expected("expected", rows, n);
+  fill(in, uniform<T>(rows * n, 1, -4, 4));
+  fill(d_out, uniform<T>(rows * n, 2, -2, 3));
+  auto const grid = detail::row_grid(detail::row_array(detail::array(in)));
+  auto const operand = [&](auto const& x) {
+    return detail::operand(detail::row_array(detail::array(x)), grid, Rows::width, true);
+  };
+  detail::PackedGrid const packed(grid, Rows::width);
+  detail::RowStream stream{.teams = teams, .streams = groups};
+  stream.part = detail::part_of_team(packed.packs, teams);
+  REQUIRE(stream.part <= Rows::most_packs);
+  stream.ring = Rows::waiting + Rows::fewest_on_their_way;
+  for (bool log : {false, true})
+    for (bool from_output : {false, true}) {
+      expect(expected, d_out, in, log, from_output);
+      poison(d_in);
+      detail::LongSoftmaxBackward<Rows> const kernel{packed, operand(d_in), operand(d_out), operand(in), 0.5f,
+                                                     log,    from_output,   T(0.0f),        stream};
+      detail::launch_together<Rows::threads, 1>("pairs", Warps{}, groups * teams, teams, Rows::scratch_bytes(stream),
+                                                kernel);
+      CHECK(apart(values(d_in), values(expected), tolerance<T>) == 0);
+    }
+}
+
 }  // namespace
+
+TEST_CASE("packed rows on warps: gradients of softmax whose second operand waits in registers") {
+  check_pairs<float>(14, 4 * 2032, 2, 1);  // four packs a thread, or three,
+  check_pairs<bf16_t>(9, 8 * 700, 2, 2);   // one or none
+  check_pairs<bf16_t>(1, 8 * 3000, 3, 1);
+}
 
 TEST_CASE("packed rows on warps: gradients of softmax") {
   for (std::size_t n : {8u, 64u, 72u, 520u, 1032u, 2056u, 4096u, 8200u, 16384u}) check_softmax<bf16_t>(5, n);

@@ -47,8 +47,10 @@ void check_mailed(OfFloats const& floats, OfHalves const& halves) {
   halves(3, 524288 + 8);
   if (runs_on_host<Exec>) return;
   floats(1, 1048576);
+  floats(12, 1048576 - 4);
   floats(150, 262144);
   halves(20, 1048576 + 8);
+  halves(6, 2000008);
   halves(2, 4000008);
 }
 

@@ -353,8 +353,8 @@ struct WarpAtoms<test::Warps> {
 };
 
 /// Whoever gives a row too early, so that what others have not read yet is written over, is found out.
-template <int Warps>
-class Relay<test::Warps, Warps> {
+template <int Warps, bool ByMail>
+class Relay<test::Warps, Warps, ByMail> {
  public:
   static constexpr int turns = 16, most_teams = 16, most_by_mail = 16, fewest_by_mail = 1, of_lane = 1;
 
@@ -371,6 +371,7 @@ class Relay<test::Warps, Warps> {
 
  public:
   static constexpr std::size_t bytes = sizeof(Box);
+  static constexpr std::size_t bytes_by_mail(int) { return bytes; }
   static constexpr std::size_t post_bytes(int) { return 0; }  // no mail: all teams reach each other's scratch
   static constexpr std::size_t most_post_bytes(int) { return 0; }
 

@@ -18,8 +18,8 @@ namespace tessera::detail {
 /// nothing else says when it has come. Mail is sent and asked for by bulk copies: a load or a store would wait behind
 /// all that the team's other threads have asked for and are storing. Kernels for machines without clusters are never
 /// launched.
-template <int Warps>
-class Relay<Kokkos::Cuda, Warps> {
+template <int Warps, bool ByMail>
+class Relay<Kokkos::Cuda, Warps, ByMail> {
  public:
   static constexpr int turns = 16, most_teams = 16, most_by_mail = 160, fewest_by_mail = turns / 2,
                        of_lane = most_by_mail / 32;
@@ -37,15 +37,21 @@ class Relay<Kokkos::Cuda, Warps> {
   static constexpr std::size_t turn_bytes(int teams) {
     return (sizeof(Letter) * static_cast<std::size_t>(teams) + line - 1) / line * line + copies * line;
   }
+  static constexpr int near_turns = ByMail ? 1 : turns, near_teams = ByMail ? 1 : most_teams;
   struct Box {
-    uint4 parts[turns][Warps], from[turns][most_teams], all[turns];
+    uint4 parts[turns][Warps], from[near_turns][near_teams], all[turns];
     Letter outgoing[most_relayers], answers[most_relayers];  // of each warp that relays
-    Letter incoming[most_by_mail];  // of a row of which this team joins the parts, one at a time
     std::uint64_t given[turns], come[turns], known[turns], fetched[most_relayers];
+    Letter incoming[most_by_mail];  // of a row of which this team joins the parts, one at a time
   };
 
  public:
   static constexpr std::size_t bytes = sizeof(Box);
+  /// Whole lines: copies to behind them take a tenth longer where sectors of memory are not sectors of scratch.
+  static constexpr std::size_t bytes_by_mail(int teams) {
+    std::size_t const used = sizeof(Box) - sizeof(Letter) * static_cast<std::size_t>(most_by_mail - teams);
+    return (used + line - 1) / line * line;
+  }
   static constexpr std::size_t post_bytes(int teams) { return turns * turn_bytes(teams); }
   /// At most, of groups of so many teams in all.
   static constexpr std::size_t most_post_bytes(int teams) {
@@ -93,19 +99,23 @@ class Relay<Kokkos::Cuda, Warps> {
   }
   template <class X, class Joined>
   __device__ __forceinline__ X exchange(X const& x, int i, Joined const& joined) const {
+    if constexpr (ByMail) {
+      return by_mail(x, i, joined);
+    } else {
 #if __CUDA_ARCH__ >= 900
-    if (letters != nullptr) return by_mail(x, i, joined);
-    int const turn = i % turns, lane = static_cast<int>(threadIdx.x);
-    if (lane == 0)
-      ptx::barrier_arrive_expect(&box.come[turn], static_cast<std::uint32_t>(sizeof(uint4)) * std::uint32_t(teams));
-    if (lane < teams)
-      ptx::cluster_store(ptx::cluster_address(ptx::shared_address(&box.from[turn][ptx::cluster_rank()]), lane),
-                         ptx::cluster_address(ptx::shared_address(&box.come[turn]), lane), words_of(x));
+      if (letters != nullptr) return by_mail(x, i, joined);
+      int const turn = i % turns, lane = static_cast<int>(threadIdx.x);
+      if (lane == 0)
+        ptx::barrier_arrive_expect(&box.come[turn], static_cast<std::uint32_t>(sizeof(uint4)) * std::uint32_t(teams));
+      if (lane < teams)
+        ptx::cluster_store(ptx::cluster_address(ptx::shared_address(&box.from[turn][ptx::cluster_rank()]), lane),
+                           ptx::cluster_address(ptx::shared_address(&box.come[turn]), lane), words_of(x));
 #endif
-    await(box.come, i);
-    X all[of_lane] = {};
-    all[0] = lane_of<X>(box.from[i % turns], teams);
-    return joined(all);
+      await(box.come, i);
+      X all[of_lane] = {};
+      all[0] = lane_of<X>(box.from[i % turns], teams);
+      return joined(all);
+    }
   }
   template <class X>
   __device__ __forceinline__ void tell(X const& x, int i) const {

@@ -3,13 +3,17 @@
 #ifndef TESSERA_ROWWISE_LONG_SOFTMAX_BACKWARD_HPP
 #define TESSERA_ROWWISE_LONG_SOFTMAX_BACKWARD_HPP
 
+#include <type_traits>
+
 #include <tessera/rowwise/long_rows.hpp>
+#include <tessera/rowwise/mailed_pairs.hpp>
 #include <tessera/rowwise/packed_softmax_backward.hpp>
 
 namespace tessera::detail {
 
-/// The gradient of softmax for long rows, weights relative to the maximum so far.
-template <class Rows>
+/// The gradient of softmax for long rows, weights relative to the maximum so far. `Log` and `FromOutput` are bool, or
+/// constants, for a shorter text.
+template <class Rows, class Log = bool, class FromOutput = bool>
 struct LongSoftmaxBackward {
   using Exec = typename Rows::Space;
   using T = typename Rows::Element;
@@ -21,7 +25,8 @@ struct LongSoftmaxBackward {
   PackedGrid grid;
   Operand d_in, d_out, in;
   float scale;
-  bool log, from_output;
+  Log log;
+  FromOutput from_output;
   T rest;  // what lies beyond a row: its weight is 0
   RowStream stream = {};
 
@@ -108,6 +113,23 @@ struct LongSoftmaxBackward {
 /// where all of them compute: of two of them and a half.
 inline constexpr int most_held_scores = 5 * held_threads * held_packs / 2;
 
+/// Starts make(Rows type, log, from_output) over rows that are shared by mail, if there is a way. The loop over rows is
+/// unrolled there: with both choices open in it, its text is longer than the caches of instructions.
+template <class Exec, class T, class Space, class Make>
+bool launch_mailed_softmax_backward(Space const& exec, SoftmaxBackwardProblem const& problem, PackedGrid const& rows,
+                                    Make const& make) {
+  if (!are_mailed<T>(rows, problem.lent)) return false;
+  using Rows = MailedPairs<Exec, T>;
+  auto const start = [&](auto log, auto from_output) {
+    return launch_mailed_pairs<Rows>(problem.label, exec, make(std::type_identity<Rows>{}, log, from_output),
+                                     problem.lent);
+  };
+  auto const start_of = [&](auto log) {
+    return problem.from_output ? start(log, std::true_type{}) : start(log, std::false_type{});
+  };
+  return problem.log ? start_of(std::true_type{}) : start_of(std::false_type{});
+}
+
 /// Whether the problem was one of packed rows, and has been started.
 template <class Exec>
 bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, TileGrid const& grid) {
@@ -141,12 +163,16 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
                                    rows, d_in, d_out, in, {scale, outer, problem.log, problem.from_output}, rest});
           started = true;
         });
-      else
-        started = launch_long<Space, T, 2>(problem.label, exec, rows, problem.lent,
-                                           !problem.from_output && rows.packs > most_held_scores, [&](auto kind) {
-                                             return LongSoftmaxBackward<typename decltype(kind)::type>{
-                                                 rows, d_in, d_out, in, scale, problem.log, problem.from_output, rest};
-                                           });
+      else {
+        auto const make = [&](auto kind, auto log, auto from_output) {
+          return LongSoftmaxBackward<typename decltype(kind)::type, decltype(log), decltype(from_output)>{
+              rows, d_in, d_out, in, scale, log, from_output, rest};
+        };
+        started = launch_mailed_softmax_backward<Space, T>(exec, problem, rows, make) ||
+                  launch_long<Space, T, 2>(problem.label, exec, rows, problem.lent,
+                                           !problem.from_output && rows.packs > most_held_scores,
+                                           [&](auto kind) { return make(kind, problem.log, problem.from_output); });
+      }
     });
   }
   return started;

@@ -8,6 +8,7 @@
 
 #include <tessera/rowwise/mailed_rows.hpp>
 #include <tessera/rowwise/plain_normalization.hpp>
+#include <tessera/rowwise/relayed_pairs.hpp>
 #include <tessera/rowwise/relayed_rows.hpp>
 #include <tessera/rowwise/row_exchange.hpp>
 #include <tessera/rowwise/sample_moments.hpp>
@@ -15,10 +16,11 @@
 namespace tessera::detail {
 
 /// Norms of long rows, whose weight and bias a thread has in registers for all rows: teams that hold a row each
-/// (held_rows.hpp) would load them with every one. With two operands the second is the residual.
-template <class Exec, class T, int Operands, int Packs>
+/// (held_rows.hpp) would load them with every one. With two operands the second is the residual; the sums take the
+/// place of the row, if `KeepsSums`, or are nowhere.
+template <class Exec, class T, int Operands, int Packs, bool KeepsSums = false>
 struct RelayedNorm {
-  using Rows = RelayedRows<Exec, T, Packs>;
+  using Rows = std::conditional_t<KeepsSums, RelayedPairs<Exec, T, Packs>, RelayedRows<Exec, T, Packs>>;
   using Atoms = typename Rows::Atoms;
   using Raw = typename Rows::Raw;
   using Values = Pack<float, Rows::width>;
@@ -76,16 +78,15 @@ struct RelayedNorm {
           load(rows, weight, T(1.0f), slopes);
           load(rows, bias, T(0.0f), offsets);
         },
-        [&](int i, Raw* stage) TESSERA_INLINE_LAMBDA {
-          if constexpr (operands == 2)
-            if (sum.present()) keep_sums(rows, i, stage);
+        [&](int i, Raw* stage, auto... second) TESSERA_INLINE_LAMBDA {
+          if constexpr (KeepsSums) keep_sums(rows, i, stage, second...);
           SampleMoments part;
           if (centered)
             include_packs<packs, width>(
-                part, of_thread, [&](auto k) TESSERA_INLINE_LAMBDA { return values(stage, k); }, has);
+                part, of_thread, [&](auto k) TESSERA_INLINE_LAMBDA { return values(rows, stage, k); }, has);
           else
             unroll<packs>([&](auto k) {
-              Values const x = values(stage, k);
+              Values const x = values(rows, stage, k);
               for (int j = 0; j < width; ++j) part.squares += x[j] * x[j];
             });
           return merged_lanes<Atoms>(
@@ -94,7 +95,7 @@ struct RelayedNorm {
         [&](int i, Raw* stage, Known const& all) TESSERA_INLINE_LAMBDA {
           T* const to = rows.template data<T>(out, i);
           unroll<packs>([&](auto k) {
-            Values x = values(stage, k);
+            Values x = values(rows, stage, k);
             Values const slope = Atoms::widened(slopes[k]), offset = Atoms::widened(offsets[k]);
             for (int j = 0; j < width; ++j) x[j] = (x[j] - all.center) * all.factor * slope[j] + offset[j];
             if (rows.has(k)) store_pack<width>(to + k * Rows::step, Atoms::template narrowed<T>(x));
@@ -118,18 +119,19 @@ struct RelayedNorm {
         to[k] = load_pack<width>(static_cast<T const*>(from.data) + rows.column() + k * Rows::step);
     });
   }
-  /// Sums with the residual, as they are rounded, to where they go and in place of the row.
-  KOKKOS_FORCEINLINE_FUNCTION void keep_sums(Rows const& rows, int i, Raw* stage) const {
-    T* const to = rows.template data<T>(sum, i);
+  /// Sums with the residual, as they are rounded, in place of the row and to where they go.
+  KOKKOS_FORCEINLINE_FUNCTION void keep_sums(Rows const& rows, int i, Raw* stage, Raw const* residuals) const {
+    T* const to = sum.present() ? rows.template data<T>(sum, i) : nullptr;
     unroll<packs>([&](auto k) {
-      Raw const all = Atoms::template narrowed<T>(added(stage, k));
+      if (!rows.has(k)) return;
+      Raw const all = Atoms::template narrowed<T>(added(stage, residuals, k));
       stage[k * Rows::takers] = all;
-      if (rows.has(k)) store_pack<width>(to + k * Rows::step, all);
+      if (sum.present()) store_pack<width>(to + k * Rows::step, all);
     });
   }
   template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION static Values added(Raw* stage, K k) {
-    Raw const one = stage[k * Rows::takers], other = stage[(packs + k) * Rows::takers];
+  KOKKOS_FORCEINLINE_FUNCTION static Values added(Raw const* stage, Raw const* residuals, K k) {
+    Raw const one = stage[k * Rows::takers], other = residuals[k * Rows::takers];
     Values x = Atoms::widened(one);
     Values const y = Atoms::widened(other);
     for (int j = 0; j < width; ++j) x[j] += y[j];
@@ -137,11 +139,15 @@ struct RelayedNorm {
   }
   /// What is normalised.
   template <class K>
-  KOKKOS_FORCEINLINE_FUNCTION Values values(Raw* stage, K k) const {
-    if constexpr (operands == 2)
-      if (!sum.present()) return added(stage, k);
-    Raw const raw = stage[k * Rows::takers];
-    return Atoms::widened(raw);
+  KOKKOS_FORCEINLINE_FUNCTION Values values(Rows const& rows, Raw const* stage, K k) const {
+    if constexpr (KeepsSums)
+      if (!rows.has(k)) return {};
+    if constexpr (operands == 2 && !KeepsSums) {
+      return added(stage, stage + packs * Rows::takers, k);
+    } else {
+      Raw const raw = stage[k * Rows::takers];
+      return Atoms::widened(raw);
+    }
   }
 };
 
@@ -154,8 +160,8 @@ template <class T, class Exec>
 bool start_relayed_norm(Exec const& exec, NormProblem const& problem, PackedGrid const& rows, NormOperands const& a) {
   auto const is_parameter = [](Operand const& x) { return !x.present() || (x.type == scalar_of<T> && x.row == 0); };
   if (rows.ragged || a.out.type != scalar_of<T> || !is_parameter(a.weight) || !is_parameter(a.bias)) return false;
-  auto const start = [&]<int Operands, int Packs>(auto const& lay_out) {
-    using Kernel = RelayedNorm<KernelSpace<Exec>, T, Operands, Packs>;
+  auto const start = [&]<int Operands, int Packs, bool KeepsSums = false>(auto const& lay_out) {
+    using Kernel = RelayedNorm<KernelSpace<Exec>, T, Operands, Packs, KeepsSums>;
     Kernel kernel{rows,
                   a.out,
                   a.in,
@@ -174,13 +180,18 @@ bool start_relayed_norm(Exec const& exec, NormProblem const& problem, PackedGrid
     return true;
   };
   if (are_mailed<T>(rows, problem.lent)) {
+    auto const mail = [&](int, std::size_t bytes) { return bytes <= problem.lent.bytes ? problem.lent.data : nullptr; };
     auto const by_mail = [&]<class Kernel>(std::type_identity<Kernel>) {
-      return mail_layout<typename Kernel::Rows, Kernel>(exec, rows, Kernel::operands, [&](int, std::size_t bytes) {
-        return bytes <= problem.lent.bytes ? problem.lent.data : nullptr;
-      });
+      return mail_layout<typename Kernel::Rows, Kernel>(exec, rows, Kernel::operands, mail);
+    };
+    auto const pairs_by_mail = [&]<class Kernel>(std::type_identity<Kernel>) {
+      return mail_layout_of_pairs<typename Kernel::Rows, Kernel>(exec, rows, mail);
     };
     if (!a.residual.present()) return start.template operator()<1, 4>(by_mail);
-    return start.template operator()<2, 2>(by_mail) || start.template operator()<2, 4>(by_mail);
+    // Sums that go nowhere are not rounded.
+    if (a.sum.present() || std::is_same_v<T, float>) return start.template operator()<2, 4, true>(pairs_by_mail);
+    if constexpr (!std::is_same_v<T, float>)
+      return start.template operator()<2, 2>(by_mail) || start.template operator()<2, 4>(by_mail);
   }
   if (!problem.centered || a.residual.present() || !a.weight.present() || !a.bias.present() ||
       rows.columns < shortest_relayed_norm)

@@ -31,6 +31,7 @@ struct RelayLayout {
   int teams = 1, groups = 1;  // that share a row; groups of them, each of which has every `groups`-th row
   int part = 0;               // packs of a row that a team has
   int stages = 1, ahead = 0;  // rows that a team has in scratch; of them those of which all is not known yet
+  int second = 0;             // rows of the second operand that it has there, if these are fewer
   void* mail = nullptr;       // by which parts go
 };
 
@@ -50,14 +51,14 @@ KOKKOS_FORCEINLINE_FUNCTION void* mail_of_group(void* mail, int team, int teams)
 }
 
 /// One thread's part of rows of T, `Packs` packs of each of up to three operands.
-template <class Exec, class T, int Packs>
+template <class Exec, class T, int Packs, bool ByMail = false>
 class RelayedRows {
  public:
   static constexpr int takers = 512, relayers = 4, threads = takers + 32 * relayers, packs = Packs,
                        width = packed_width<T>, step = takers * width, most_stages = 6;
   using Atoms = WarpAtoms<Exec>;
   using Raw = Pack<T, width>;
-  using Relay = detail::Relay<Exec, takers / 32>;
+  using Relay = detail::Relay<Exec, takers / 32, ByMail>;
   static constexpr int most_ahead = (Relay::turns - 2) / 2, most_ahead_nearby = 3, most_packs = takers * packs;
   static_assert(Relay::turns % relayers == 0);
 
@@ -69,21 +70,7 @@ class RelayedRows {
   /// Before the kernels before have ended.
   KOKKOS_FORCEINLINE_FUNCTION RelayedRows(TeamMember<Exec> const& team, PackedGrid const& of_grid,
                                           RelayLayout const& of_launch, int operands)
-      : grid(of_grid),
-        layout(of_launch),
-        scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(scratch_bytes(layout, operands), 16))),
-        relay(scratch, layout.teams,
-              layout.mail == nullptr ? nullptr : mail_of_group<Relay>(layout.mail, team.league_rank(), layout.teams),
-              team.league_rank() % layout.teams),
-        stage_packs(operands * packs * takers) {
-    group = team.league_rank() / layout.teams;
-    int const before = (team.league_rank() - group * layout.teams) * layout.part, thread = Atoms::thread();
-    rows = (static_cast<int>(grid.rows) - group + layout.groups - 1) / layout.groups;
-    first = before + thread;
-    left = (before + layout.part < grid.packs ? before + layout.part : grid.packs) - first;
-    mine = reinterpret_cast<Raw*>(scratch + Relay::bytes) + thread;
-    relay.begin();
-  }
+      : RelayedRows(team, of_grid, of_launch, operands, scratch_bytes(of_launch, operands), Relay::bytes) {}
 
   KOKKOS_FORCEINLINE_FUNCTION bool relays() const { return Atoms::thread() >= takers; }
   KOKKOS_FORCEINLINE_FUNCTION bool is_first_team() const { return first == Atoms::thread(); }
@@ -140,6 +127,35 @@ class RelayedRows {
     }
   }
 
+ protected:
+  KOKKOS_FORCEINLINE_FUNCTION RelayedRows(TeamMember<Exec> const& team, PackedGrid const& of_grid,
+                                          RelayLayout const& of_launch, int operands, std::size_t bytes,
+                                          std::size_t relay_bytes)
+      : grid(of_grid),
+        layout(of_launch),
+        scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(bytes, 16))),
+        relay(scratch, layout.teams,
+              layout.mail == nullptr ? nullptr : mail_of_group<Relay>(layout.mail, team.league_rank(), layout.teams),
+              team.league_rank() % layout.teams),
+        stage_packs(operands * packs * takers) {
+    group = team.league_rank() / layout.teams;
+    int const before = (team.league_rank() - group * layout.teams) * layout.part, thread = Atoms::thread();
+    rows = (static_cast<int>(grid.rows) - group + layout.groups - 1) / layout.groups;
+    first = before + thread;
+    left = (before + layout.part < grid.packs ? before + layout.part : grid.packs) - first;
+    mine = reinterpret_cast<Raw*>(scratch + relay_bytes) + thread;
+    relay.begin();
+  }
+
+  PackedGrid const& grid;
+  RelayLayout const& layout;
+  std::byte* scratch;
+  Relay relay;
+  int stage_packs;  // of all threads, of all operands
+  int group, rows;
+  int first, left;  // the thread's first pack of a row; packs of the team from it on
+  Raw* mine;        // this thread's place in scratch
+
  private:
   KOKKOS_FORCEINLINE_FUNCTION Raw* stage(int i) const { return mine + i * stage_packs; }
   KOKKOS_FORCEINLINE_FUNCTION int after(int i) const { return i + 1 < layout.stages ? i + 1 : 0; }
@@ -168,15 +184,6 @@ class RelayedRows {
     }
     Atoms::end_copies();
   }
-
-  PackedGrid const& grid;
-  RelayLayout const& layout;
-  std::byte* scratch;
-  Relay relay;
-  int stage_packs;  // of all threads, of all operands
-  int group, rows;
-  int first, left;  // the thread's first pack of a row; packs of the team from it on
-  Raw* mine;        // this thread's place in scratch
 };
 
 /// A word a thread.
@@ -228,44 +235,52 @@ std::int64_t mail_groups(int teams, std::int64_t packs) {
   return teams / ((packs + Rows::most_packs - 1) / Rows::most_packs);
 }
 
-/// The same over teams that send parts by mail, on all multiprocessors, in as many groups as can have a row each.
-/// mail(groups, bytes) is where so many bytes of memory are, or nullptr.
+/// Lays rows out over so many teams that send parts by mail, in as many groups as can have a row each, up to
+/// `most_groups`. mail(groups, bytes) is where so many bytes of memory are, or nullptr. Whether there is a way.
+template <class Rows, class Mail>
+bool lay_out_by_mail(RelayLayout& layout, PackedGrid const& grid, int at_once, std::int64_t most_groups,
+                     Mail const& mail) {
+  layout.groups = 0;
+  auto const groups = static_cast<int>(std::min({mail_groups<Rows>(at_once, grid.packs), grid.rows, most_groups}));
+  if (groups == 0 || grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return false;
+  layout.part = part_of_team(grid.packs, at_once / groups);
+  layout.teams = (grid.packs + layout.part - 1) / layout.part;
+  if (layout.teams < Rows::Relay::fewest_by_mail) return false;
+  layout.mail = mail(groups, groups * Rows::Relay::post_bytes(layout.teams));
+  if (layout.mail != nullptr) layout.groups = groups;
+  return layout.mail != nullptr;
+}
+
+/// The same over teams on all multiprocessors. No groups: there is no way.
 template <class Rows, class Kernel, class Exec, class Mail>
 RelayLayout mail_layout(Exec const& exec, PackedGrid const& grid, int operands, Mail const& mail) {
   RelayLayout layout{.groups = 0};
-  if (grid.rows > std::numeric_limits<std::int32_t>::max() / 4) return layout;
   layout.stages = relay_stages<Rows>(exec, operands);
   if (layout.stages < 3) return layout;  // as parts are on their way for longer, one more
   layout.ahead = std::min(layout.stages - 2, Rows::most_ahead);
   int const at_once = std::min(teams_together<Rows::threads, 1, Kernel>(exec, Rows::scratch_bytes(layout, operands)),
                                Rows::Relay::most_by_mail);
-  auto const groups = static_cast<int>(std::min<std::int64_t>(mail_groups<Rows>(at_once, grid.packs), grid.rows));
-  if (groups == 0) return layout;
-  layout.part = part_of_team(grid.packs, at_once / groups);
-  layout.teams = (grid.packs + layout.part - 1) / layout.part;
-  if (layout.teams < Rows::Relay::fewest_by_mail) return layout;
-  layout.mail = mail(groups, groups * Rows::Relay::post_bytes(layout.teams));
-  if (layout.mail != nullptr) layout.groups = groups;
+  lay_out_by_mail<Rows>(layout, grid, at_once, grid.rows, mail);
   return layout;
 }
 
+inline constexpr char rows_by_mail[] = "rows in scratch, several on their way through all multiprocessors";
+
 /// Starts a kernel of teams that send parts by mail.
 template <class Rows, class Exec, class Kernel>
-void launch_by_mail(char const* label, Exec const& exec, int groups, int teams, void* mail, std::size_t scratch,
+void launch_by_mail(KernelLabel const& label, Exec const& exec, int groups, int teams, void* mail, std::size_t scratch,
                     Kernel const& kernel) {
   auto const words = groups * static_cast<std::int64_t>(Rows::Relay::post_bytes(teams) / sizeof(std::uint64_t));
   ClearMail<KernelSpace<Exec>> const clear{static_cast<std::uint64_t*>(mail), words};
-  launch<clear.threads>(KernelLabel{label, "no mail"}, exec, clear.teams(), 0, clear);
-  launch_all_together<Rows::threads, 1>(
-      KernelLabel{label, "rows in scratch, several on their way through all multiprocessors"}, exec, groups * teams,
-      scratch, kernel);
+  launch<clear.threads>(KernelLabel{label.operation, "no mail"}, exec, clear.teams(), 0, clear);
+  launch_all_together<Rows::threads, 1>(label, exec, groups * teams, scratch, kernel);
 }
 
 template <class Rows, class Exec, class Kernel>
 void launch_relayed(char const* label, Exec const& exec, RelayLayout const& layout, int operands,
                     Kernel const& kernel) {
   if (layout.mail != nullptr)
-    return launch_by_mail<Rows>(label, exec, layout.groups, layout.teams, layout.mail,
+    return launch_by_mail<Rows>(KernelLabel{label, rows_by_mail}, exec, layout.groups, layout.teams, layout.mail,
                                 Rows::scratch_bytes(layout, operands), kernel);
   launch_together<Rows::threads, 1>(KernelLabel{label, "rows in scratch, several on their way through teams"}, exec,
                                     std::int64_t{layout.groups} * layout.teams, layout.teams,
