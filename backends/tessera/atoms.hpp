@@ -48,7 +48,8 @@ struct BulkSizes {
   static constexpr bool cuts_tiles = false;  // what hangs over an edge is not copied, for which too there are registers
   static constexpr bool rehearses = false;   // the body runs once without a step, before there is anything to do
   static constexpr bool joins = false;       // teams of a cluster may share a tile along K
-  static constexpr bool turned = false;      // of results rows have a contiguous index, at multiples of 16 bytes
+  static constexpr bool knows_scratch = true;  // the compiler does: that there is some
+  static constexpr bool turned = false;        // of results rows have a contiguous index, at multiples of 16 bytes
   // The factor's contiguous index is not the contracted one.
   static constexpr bool left_across = false, right_across = false;
 };

@@ -190,8 +190,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     auto* const memory = static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
-    // Or every address of a barrier is chosen anew, for which kernels with short steps wait.
-    if constexpr (Atoms::multicast) __builtin_assume(memory != nullptr);
+    // The launch has made sure of it. Or every address there is chosen between that and Kokkos' nullptr for no room, in
+    // each step of a loop: 29 of 820 instructions of attention's gradients.
+    if constexpr (Atoms::knows_scratch) __builtin_assume(memory != nullptr);
     Memory& shared = *memory;
     int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
     Cluster const shape = cluster<Atoms>(kernel);
