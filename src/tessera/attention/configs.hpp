@@ -124,7 +124,7 @@ struct AttentionNarrow : BulkSizes {
   static constexpr int producer_registers = 24, consumer_registers = Consumers > 2 ? 160 : 240;
   static constexpr bool take_turns = true;
   static constexpr int store_boxes = Consumers > 2 ? 1 : 2;
-  static constexpr bool knows_scratch = Consumers < 3;  // or four bytes are spilled
+  static constexpr bool knows_scratch = Features <= 128;  // or four bytes are spilled
 };
 /// The same where tiles of keys have scales, or windows or sequences are to be counted with, for which there are
 /// registers beside shorter products alone and, with d 256, shorter steps. A step has one scale. On an H200, d 128 and
