@@ -183,7 +183,6 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
   /// Where every team has one tile, consumers go through the body before the kernels ahead are done and the first copy
   /// has come: they wait anyway, and what follows the last product then is at hand instead of a cache away.
   static constexpr bool rehearses = Atoms::rehearses && requires(Kernel const& k) { k.rehearses(); };
-  static constexpr bool knows_scratch = Atoms::knows_scratch && !requires { requires !Kernel::knows_scratch; };
   using Memory = Shared<Atoms, Stage...>;
   static constexpr std::size_t scratch_bytes = sizeof(Memory);
   Kernel kernel;
@@ -193,7 +192,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage...>> {
     auto* const memory = static_cast<Memory*>(team.team_shmem().get_shmem(sizeof(Memory)));
     // The launch has made sure of it. Or every address there is chosen between that and Kokkos' nullptr for no room, in
     // each step of a loop: 29 of 820 instructions of attention's gradients.
-    if constexpr (knows_scratch) __builtin_assume(memory != nullptr);
+    if constexpr (Atoms::knows_scratch) __builtin_assume(memory != nullptr);
     Memory& shared = *memory;
     int const warp = ptx::uniform(team.team_rank()), group = warp / 4, id = warp * 32 + threadIdx.x;
     Cluster const shape = cluster<Atoms>(kernel);

@@ -34,8 +34,6 @@ struct AttentionKeyTiles {
                                  std::is_same_v<Mask, mask::All> &&
                                  (!adds_queries || std::is_same_v<Score, score::Identity>);
   static constexpr bool parts_apart = shares && !adds_queries;
-  /// Of passes with dropout the compiler would spill eight bytes if it knew that there is scratch.
-  static constexpr bool knows_scratch = adds_queries || !Functors::drops;
   struct Tile : BackwardSequence<Packed>, TilePart<in_place || parts_apart>, TileBegin<shares> {
     int head;               // of K and V
     int key, keys;          // first one, and how many count

@@ -283,6 +283,7 @@ struct BackwardKeysBulk : BulkSizes {
   static constexpr int consumers = 2, BM = 64, BN = 128, D = Features, depth = 2, output_depth = 2;
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr bool keys_alone = false, values_alone = false, rows_in_memory = false;
+  static constexpr bool knows_scratch = false;  // or with dropout eight bytes are spilled
 };
 /// The same with dQ added up in memory. Two boxes of a consumer's stage are for results and parts of dQ, two for what
 /// the consumers share. Parts of dQ of d 128 leave through the stage, since the registers that they would wait in are
@@ -291,6 +292,7 @@ template <int Features>
 struct BackwardBulk : BackwardKeysBulk<Features> {
   static constexpr int store_boxes = 4;
   static constexpr bool adds = true, staged_adds = Features > 64;
+  static constexpr bool knows_scratch = true;
 };
 /// With scales of heads: beside what else is kept there are no registers to find their products with.
 template <class Sizes>
