@@ -142,7 +142,7 @@ Case extra_case(Session<Exec>& session, Extents const& shape, Granularity granul
   c.prepare = [&session, shape, granularity, extra, bytes = c.work.bytes]() -> std::vector<Implementation> {
     Exec const exec = session.exec();
     if (granularity == Granularity::per_tensor) {
-      Kokkos::View<float, typename Exec::memory_space> const scales("scales");
+      auto const scales = zero_view<Kokkos::View<float, typename Exec::memory_space>>(exec);
       return {quantize_with<Exec, decltype(scales), From, To>(exec, shape, granularity, scales, extra),
               device_copy(exec, bytes)};
     }

@@ -13,13 +13,10 @@
 namespace tessera::perf {
 namespace {
 
-template <class Exec>
-using Bytes = Kokkos::View<std::byte*, typename Exec::memory_space>;
-
 template <class Exec, class T>
 std::vector<Implementation> softmax_on(Exec const& exec, std::string const& operation, Matrix<Exec, T> const& y,
                                        Matrix<Exec, T> const& x) {
-  Bytes<Exec> const lent("workspace", row_workspace_size(exec, x));
+  auto const lent = zero_view<Vector<Exec, std::byte>>(exec, row_workspace_size(exec, x));
   if (operation == "log_softmax") return {{"tessera", [=] { log_softmax(exec, y, x, {.workspace = lent}); }}};
   return {{"tessera", [=] { softmax(exec, y, x, {.workspace = lent}); }},
           {"plain", [=] {
@@ -33,7 +30,7 @@ std::vector<Implementation> norm_on(Exec const& exec, std::string const& operati
   auto const columns = static_cast<std::int64_t>(x.extent(1));
   auto const weight = random_view<Vector<Exec, T>>(exec, 2, columns);
   bool const centered = operation == "layer_norm";
-  Bytes<Exec> const lent("workspace", row_workspace_size(exec, x));
+  auto const lent = zero_view<Vector<Exec, std::byte>>(exec, row_workspace_size(exec, x));
   Implementation plain{
       "plain", [=] {
         plain_loop(exec, static_cast<std::int64_t>(x.extent(0)), PlainNorm<Exec, T>{y, x, weight, centered, 1e-5});
@@ -51,7 +48,7 @@ std::vector<Implementation> residual_norm_on(Exec const& exec, Matrix<Exec, T> c
   auto const weight = random_view<Vector<Exec, T>>(exec, 2, x.extent(1));
   auto const residual = random_view<Matrix<Exec, T>>(exec, 3, x.extent(0), x.extent(1));
   auto const sum = zero_view<Matrix<Exec, T>>(exec, x.extent(0), x.extent(1));
-  Bytes<Exec> const lent("workspace", row_workspace_size(exec, x));
+  auto const lent = zero_view<Vector<Exec, std::byte>>(exec, row_workspace_size(exec, x));
   return {{"tessera", [=] {
              rms_norm(exec, y, x, weight,
                       NormOptions<None, None, Matrix<Exec, T>, Matrix<Exec, T>>{

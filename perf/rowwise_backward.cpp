@@ -17,9 +17,6 @@
 namespace tessera::perf {
 namespace {
 
-template <class Exec>
-using Bytes = Kokkos::View<std::byte*, typename Exec::memory_space>;
-
 template <class Exec, class T>
 Implementation norm_backward_on(Exec const& exec, bool centered, bool residual, Extents const& shape) {
   auto const matrix = [&](int seed) { return random_view<Matrix<Exec, T>>(exec, seed, shape[0], shape[1]); };
@@ -29,7 +26,7 @@ Implementation norm_backward_on(Exec const& exec, bool centered, bool residual, 
   auto const d_weight = zero_view<Vector<Exec, T>>(exec, shape[1]), d_bias = zero_view<Vector<Exec, T>>(exec, shape[1]);
   auto const mean = random_view<Vector<Exec, float>>(exec, 5, shape[0]),
              rstd = random_view<Vector<Exec, float>>(exec, 6, shape[0]);
-  Bytes<Exec> const workspace("workspace", norm_backward_workspace_size(exec, in));
+  auto const workspace = zero_view<Vector<Exec, std::byte>>(exec, norm_backward_workspace_size(exec, in));
   if (centered)
     return {"tessera", [=] {
               layer_norm_backward(exec, d_in, d_weight, d_bias, d_out, in, mean, rstd, weight,
@@ -51,7 +48,7 @@ std::vector<Implementation> softmax_backward_on(Exec const& exec, bool log, Exte
   auto const in = random_view<Matrix<Exec, T>>(exec, 1, shape[0], shape[1]),
              d_out = random_view<Matrix<Exec, T>>(exec, 2, shape[0], shape[1]),
              d_in = zero_view<Matrix<Exec, T>>(exec, shape[0], shape[1]);
-  Bytes<Exec> const lent("workspace", row_workspace_size(exec, in));
+  auto const lent = zero_view<Vector<Exec, std::byte>>(exec, row_workspace_size(exec, in));
   auto const implementation = [=](char const* name, bool from_output) {
     return Implementation{name, [=] {
                             SoftmaxBackwardOptions const options{.from_output = from_output, .workspace = lent};

@@ -173,10 +173,10 @@ Case transform_case(Session<Exec>& session, std::string const& variant, Extents 
 
 /// A reduction along `axis`: bytes(options) of workspace, and call(options).
 template <class Exec, class Bytes, class Call>
-Implementation with_workspace(int axis, Bytes const& bytes, Call const& call) {
+Implementation with_workspace(Exec const& exec, int axis, Bytes const& bytes, Call const& call) {
   ReduceOptions options;
   options.axis = axis;
-  Kokkos::View<std::byte*, typename Exec::memory_space> const workspace("workspace", bytes(options));
+  auto const workspace = zero_view<Vector<Exec, std::byte>>(exec, bytes(options));
   options.workspace = workspace;
   return {"tessera", [=] {
             [[maybe_unused]] auto const kept = workspace;  // the option does not own its memory
@@ -185,16 +185,16 @@ Implementation with_workspace(int axis, Bytes const& bytes, Call const& call) {
 }
 template <class Out, class Exec, class T>
 Implementation reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const& out, Reduction operation, int axis) {
-  return with_workspace<Exec>(
-      axis, [&](ReduceOptions const& o) { return reduce_workspace_size(exec, out, in, operation, o); },
+  return with_workspace(
+      exec, axis, [&](ReduceOptions const& o) { return reduce_workspace_size(exec, out, in, operation, o); },
       [=](ReduceOptions const& o) { reduce(exec, out, in, operation, o); });
 }
 /// One whose state is a pair of numbers; `operation` is a function object.
 template <class Out, class Exec, class T, class Operation>
 Implementation pair_reduction(Exec const& exec, Matrix<Exec, T> const& in, Out const& out, Operation const& operation,
                               int axis) {
-  return with_workspace<Exec>(
-      axis, [&](ReduceOptions const& o) { return pair_reduce_workspace_size(exec, out, in, o); },
+  return with_workspace(
+      exec, axis, [&](ReduceOptions const& o) { return pair_reduce_workspace_size(exec, out, in, o); },
       [=](ReduceOptions const& o) { operation(exec, out, in, o); });
 }
 
@@ -218,7 +218,7 @@ std::vector<std::string> reduce_names() {
 /// run(out, axis) with an output of R for these results.
 template <class R, class Exec, class Run>
 Implementation with_output(Exec const& exec, Results of, Extents const& shape, Run const& run) {
-  if (of == Results::all) return run(Kokkos::View<R, typename Exec::memory_space>("out"), -1);
+  if (of == Results::all) return run(zero_view<Kokkos::View<R, typename Exec::memory_space>>(exec), -1);
   int const axis = of == Results::rows ? 1 : 0;
   return run(zero_view<Vector<Exec, R>>(exec, shape[1 - axis]), axis);
 }

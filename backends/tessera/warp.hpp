@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <tessera/passing.hpp>
 #include <tessera/portable/pack.hpp>
 
 namespace tessera::detail {
@@ -27,6 +28,7 @@ namespace tessera::detail {
 ///                                 are fewer; before call i + 1 of post_part()
 ///     settled(scratch)            the same place in scratch, which is not computed again wherever it is needed
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
+///     copy_ahead(to, from, once)  the same of an operand that is read as the ReadOnce says
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read
 ///     end_copies()                those since the last call are a group, which may be empty
 ///     wait_for_copies(n)          all groups of this thread have arrived but the newest n (or fewer)

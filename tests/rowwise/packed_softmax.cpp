@@ -90,6 +90,7 @@ TEST_CASE("packed rows on warps: rows that begin anywhere") {
 TEST_CASE("packed rows on warps: softmax of few rows") {
   for (std::size_t n : {260u, 512u, 1000u, 1024u, 2048u}) check_softmax<float>(5, n);
   check_softmax<float>(40, 512);
+  for (std::size_t n : {520u, 1000u, 1024u, 2048u, 4000u}) check_softmax<bf16_t>(5, n);
 }
 
 TEST_CASE("packed rows on warps: softmax of long rows") {

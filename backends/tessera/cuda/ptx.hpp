@@ -314,6 +314,12 @@ template <int Size>
 __device__ __forceinline__ void copy_async(void* to, void const* from) {
   copy_async<Size>(shared_address(to), from);
 }
+/// The same of 16 bytes, as a policy of the second-level cache wants them.
+__device__ __forceinline__ void copy_async(void* to, void const* from, std::uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+               "l"(from), "l"(policy)
+               : "memory");
+}
 /// The same, or where it is not `inside`, Size zeros and no read; `from` is an address of the operand all the same.
 template <int Size>
 __device__ __forceinline__ void copy_async_inside(void* to, void const* from, bool inside) {

@@ -142,11 +142,12 @@ struct WarpAtoms<Kokkos::Cuda> {
     return static_cast<T*>(__cvta_shared_to_generic(address));
   }
   template <class T, int N>
-  __device__ __forceinline__ static void copy_ahead(Pack<T, N>* to, T const* from) {
+  __device__ __forceinline__ static void copy_ahead(Pack<T, N>* to, T const* from, ReadOnce const& once = {}) {
 #if __CUDA_ARCH__ >= 800
     static_assert(sizeof(*to) == 16);
-    ptx::copy_async<16>(to, from);
+    ptx::copy_async(to, from, once.policy());
 #else
+    static_cast<void>(once);
     *to = load_pack<N>(from);
 #endif
   }

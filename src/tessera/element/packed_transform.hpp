@@ -16,6 +16,7 @@
 #include <tessera/functor_traits.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/narrow_functors.hpp>
+#include <tessera/passing.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/unroll.hpp>
 #include <tessera/warp.hpp>
@@ -54,6 +55,11 @@ struct TransformOfPacks {
   }
 
  protected:
+  /// `from`, an input of so many packs.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION static PackBits<T, Width> const* input(PackBits<T, Width> const* from, int packs) {
+    return ReadOnce(std::int64_t{packs} * static_cast<std::int64_t>(sizeof(*from)))(from);
+  }
   /// store(u, result) of every pack u that is inside(u). index(u, j) is the linear index of its element j.
   template <std::size_t... I, class Inside, class Index, class Store>
   KOKKOS_FORCEINLINE_FUNCTION static void evaluate(std::index_sequence<I...>, F const& f, Stage const& stage,
@@ -174,7 +180,9 @@ struct WholePacks : TransformOfManyPacks<WholePacks<Exec, Width, F, To, From...>
     [[maybe_unused]] typename Base::Stage stage;
     wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
-      ((leaf<I>(stage).bits[u] = reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in))[pack(u)]), ...);
+      ((leaf<I>(stage).bits[u] =
+            Base::input(reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in)), packs())[pack(u)]),
+       ...);
     });
     Base::evaluate(
         inputs, elements.f, stage, inside, [&](int u, int j) { return std::int64_t{pack(u)} * Width + j; },
@@ -213,7 +221,9 @@ struct PacksOfRows : TransformOfManyPacks<PacksOfRows<Exec, Width, F, To, From..
     [[maybe_unused]] typename Base::Stage stage;
     wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
-      ((leaf<I>(stage).bits[u] = step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first)[u * threads]), ...);
+      ((leaf<I>(stage).bits[u] =
+            Base::input(step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first), packs())[u * threads]),
+       ...);
     });
     Base::evaluate(
         inputs, elements.f, stage, [](int) { return true; },

@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include <tessera/passing.hpp>
 #include <tessera/quantize/blocks.hpp>
 #include <tessera/quantize/eight_words.hpp>
 #include <tessera/quantize/packed.hpp>
@@ -122,7 +123,8 @@ struct PackedBlocks {
   KOKKOS_FORCEINLINE_FUNCTION void load(BlockPlace const& at, Thread const& thread, Words (&raw)[width]) const {
     int const column =
         thread.first_column() < thread.columns_inside ? thread.first_column() : thread.columns_inside - width;
-    T const* const first = static_cast<T const*>(p.in.data) + at.row() * p.in.row + at.column() + column;
+    ReadOnce const all(p.rows * p.columns * static_cast<std::int64_t>(sizeof(T)));
+    T const* const first = all(static_cast<T const*>(p.in.data)) + at.row() * p.in.row + at.column() + column;
     unroll<width>([&](auto k) {
       int const wanted = thread.first_row() + k, row = wanted < thread.rows_inside ? wanted : thread.rows_inside - 1;
       raw[k] = load_pack<words>(below<std::uint32_t const>(first, row, in_step));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <tessera/passing.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/rowwise/row_exchange.hpp>
 #include <tessera/rowwise/row_stream.hpp>
@@ -192,8 +193,9 @@ class HeldRows {
   }
   KOKKOS_FORCEINLINE_FUNCTION void load() {
     bool const all = held.has(batch - 1);
+    ReadOnce const once(grid.bytes());
     unroll<Operands>([&](auto i) {
-      T const* const source = data<T const>(from[i]);
+      T const* const source = once(data<T const>(from[i]));
       if (all) {
         unroll<batch>([&](auto k) { load_one(held.words[i][k], source, k); });
       } else {

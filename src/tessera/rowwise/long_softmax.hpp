@@ -96,7 +96,9 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       auto const scale = static_cast<float>(problem.scale);
       T const rest(problem.scale < 0 ? HUGE_VALF : -HUGE_VALF);
       using Space = KernelSpace<Exec>;
-      if (!fits_a_team(rows))
+      if (start_few_rows_softmax<Exec, T>(exec, problem, rows, rest))
+        started = true;
+      else if (!fits_a_team(rows))
         started = launch_long<Space, T, 1>(
             problem.label, exec, rows, problem.lent, rows.packs > most_held_softmax, [&](auto kind) {
               return LongSoftmax<typename decltype(kind)::type>{rows, out, in, scale, problem.log, rest};
@@ -105,7 +107,7 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
         with_packed_shape(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
-                               PackedSoftmax<Space, T, Shape>{rows, out, in, scale, problem.log, rest});
+                               PackedSoftmax<Space, T, Shape>{rows, out, in, {scale}, problem.log, rest});
           started = true;
         });
     });

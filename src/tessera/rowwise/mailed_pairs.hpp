@@ -133,8 +133,8 @@ class MailedPairs : public MailedPart<Exec, T, 2, true> {
       Base::sources_of(i, source);
       TESSERA_ROLLED
       for (int behind = left(); behind > 0; behind -= takers, first += takers, second += takers) {
-        Atoms::copy_ahead(first, source[0]);
-        Atoms::copy_ahead(second, source[1]);
+        Atoms::copy_ahead(first, source[0], ReadOnce(this->grid.bytes()));
+        Atoms::copy_ahead(second, source[1], ReadOnce(this->grid.bytes()));
         unroll<2>([&](auto which) { source[which] += step; });
       }
     }

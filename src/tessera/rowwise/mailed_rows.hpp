@@ -272,7 +272,9 @@ class MailedRows : public MailedPart<Exec, T, Operands, false> {
       for (; left > 0; left -= batch * takers, to += Operands * batch * takers)
         unroll<Operands>([&](auto which) {
           unroll<batch>([&](auto k) {
-            if (k * takers < left) Atoms::copy_ahead(&to[(which * batch + k) * takers], source[which] + k * step);
+            if (k * takers < left)
+              Atoms::copy_ahead(&to[(which * batch + k) * takers], source[which] + k * step,
+                                ReadOnce(this->grid.bytes()));
           });
           source[which] += batch * step;
         });

@@ -212,9 +212,10 @@ struct PackedNormBackward {
       bool const is = inside(source.step);
       unroll<packs>([&](auto k) {
         if (is && has(mine, k)) {
-          Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width);
-          Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width);
-          if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width);
+          ReadOnce const once(grid.bytes());
+          Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width, once);
+          Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width, once);
+          if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width, once);
         } else if (!is) {
           for (int j = 0; j < width; ++j) place(to, 0, k)[j] = place(to, 1, k)[j] = T(0.0f);
         }

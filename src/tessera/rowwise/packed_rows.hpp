@@ -11,6 +11,7 @@
 #include <tessera/detail/rows.hpp>
 #include <tessera/divisor.hpp>
 #include <tessera/elementary.hpp>
+#include <tessera/passing.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/rowwise/operand.hpp>
 #include <tessera/rowwise/row_types.hpp>
@@ -80,6 +81,10 @@ struct PackedGrid {
         matrix_rows(grid.rows),
         inner(grid.leading[1]),
         columns(static_cast<int>(grid.columns)) {}
+  /// Of the rows of an operand whose packs have so many.
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t bytes(std::size_t of_pack = pack_bytes) const {
+    return rows * packs * static_cast<std::int64_t>(of_pack);
+  }
 };
 
 template <class T>
@@ -163,10 +168,12 @@ struct PackedRow {
   int lane, count;  // of the row's packs
   int singles = 0;  // of the row; if it has neither there is no such row
   int before = 0;   // of them before the packs
+  ReadOnce once;
   PackedRowPlace place;
 
-  KOKKOS_FORCEINLINE_FUNCTION PackedRow(int own_lane, int packs_of_row) : lane(own_lane), count(packs_of_row) {}
-  KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team) {
+  KOKKOS_FORCEINLINE_FUNCTION PackedRow(int own_lane, int packs_of_row, ReadOnce operands = {})
+      : lane(own_lane), count(packs_of_row), once(operands) {}
+  KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team) : once(grid.bytes(sizeof(Raw))) {
     int const thread = Atoms::thread();
     lane = thread % lanes;
     std::int64_t const row = static_cast<std::int64_t>(team) * Shape::rows_a_team + thread / lanes;
@@ -208,12 +215,17 @@ struct PackedRow {
   KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
     return place.alone ? place.row * a.row : place.offset(a);
   }
-  /// The parts of an operand; those beyond the row are `rest` throughout.
+  /// The parts of an operand, which is read once; those beyond the row are `rest` throughout.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, To& to, T rest) const {
-    load(static_cast<T const*>(from.data) + offset(from), to, rest);
+    load_once(static_cast<T const*>(from.data) + offset(from), to, rest);
   }
   /// The same of a row that begins at `first`.
+  template <class To>
+  KOKKOS_FORCEINLINE_FUNCTION void load_once(T const* first, To& to, T rest) const {
+    load(once(first), to, rest);
+  }
+  /// The same of what all rows have in common.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load(T const* first, To& to, T rest) const {
     unroll<parts>([&](auto k) {
@@ -322,6 +334,16 @@ void with_longer_packed_shape(std::int64_t packs, F const& f) {
     f(PackedShape<256, 256, 4>{});
   else
     f(PackedShape<512, 512, 4>{});
+}
+/// The same for few rows of 65 to 512 packs, a team each, of which a thread has two.
+template <class F>
+void with_few_rows_shape(std::int64_t packs, F const& f) {
+  if (packs <= 128)
+    f(PackedShape<64, 64, 2>{});
+  else if (packs <= 256)
+    f(PackedShape<128, 128, 2>{});
+  else
+    f(PackedShape<256, 256, 2>{});
 }
 inline constexpr std::int64_t longest_packed_row = 2048, longest_ragged_row = 1024;
 

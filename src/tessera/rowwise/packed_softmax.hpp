@@ -3,6 +3,10 @@
 #ifndef TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
 #define TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
 
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
 #include <tessera/rowwise/packed_rows.hpp>
 #include <tessera/rowwise/relative_exponential.hpp>
 #include <tessera/softmax.hpp>
@@ -80,77 +84,153 @@ struct RowExponentials {
   }
 };
 
-/// One maximum, then every part relative to it: parts of other warps are read once.
-template <class Exec, class T, class Shape>
-struct PackedSoftmax {
-  using Row = PackedRow<Exec, Shape, T>;
+/// What is done with a row that its threads hold in registers: one maximum, then every part relative to it. Parts of
+/// other warps are read once.
+template <class Row, class Shape>
+struct SoftmaxOfRow {
   using Raw = typename Row::RawParts;
-  using Values = typename Row::ValueParts;
+  using Exponential = typename RowExponentials<Row>::Exponential;
+  using Reference = typename RowExponentials<Row>::Reference;
 
-  PackedGrid grid;
-  Operand out, in;
   float scale;
-  bool log;
-  T rest;  // what lies beyond a row; scaled it is -Inf
 
-  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Row const row(grid, team.league_rank());
-    Raw raw;
-    row.load(in, raw, rest);
-    if (log)
-      log_of_row(row, raw);
+  /// store(f) stores f(k) for every part k of the row.
+  template <bool Log, class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void apply(Raw const& raw, Store const& store) const {
+    Exponential const exponential(scale);
+    RowExponentials<Row> const exponentials(exponential, raw);
+    if constexpr (Log)
+      store_logarithm(exponential, exponentials, raw, store);
     else
-      one_row(row, raw);
+      store_weights(exponential, exponentials, raw, store);
   }
 
+ private:
   /// The row's maximum and sum from those of its warps, and what the sum is relative to.
-  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(typename RowExponentials<Row>::Exponential const& exponential,
-                                                       SoftmaxPart part, typename RowExponentials<Row>::Reference& to) {
+  KOKKOS_FORCEINLINE_FUNCTION static SoftmaxPart whole(Exponential const& exponential, SoftmaxPart part,
+                                                       Reference& to) {
     if constexpr (Shape::warps == 1) {
       return part;
     } else {
-      part = Row::template of_warp<PackedSoftmax>(part);
+      part = Row::template of_warp<SoftmaxOfRow>(part);
       auto const each = [&](auto const& f, auto const& x) TESSERA_INLINE_LAMBDA { return Row::join_parts(x(part), f); };
       return joined_exponentials<SoftmaxPart>(exponential, each, to);
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Raw const& raw) const {
-    typename RowExponentials<Row>::Exponential const exponential(scale);
-    RowExponentials<Row> const exponentials(exponential, raw);
-    Values e;
+  template <class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void store_weights(Exponential const& exponential,
+                                                 RowExponentials<Row> const& exponentials, Raw const& raw,
+                                                 Store const& store) const {
+    typename Row::ValueParts e;
     auto to = exponentials.to;
     SoftmaxPart const of_warp{exponentials.top, exponentials(raw, e)}, all = whole(exponential, of_warp, to);
     float factor = all.sum == 0 ? 0.0f : 1.0f / all.sum;
     if constexpr (Shape::warps > 1) factor *= exponentials.change(to);
-    write(row, [&](auto k) {
+    store([&](auto k) {
       auto x = e[k];
       for (int j = 0; j < x.size; ++j) x[j] *= factor;
       return x;
     });
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void log_of_row(Row const& row, Raw const& raw) const {
-    typename RowExponentials<Row>::Exponential const exponential(scale);
-    RowExponentials<Row> const exponentials(exponential, raw);
+  template <class Store>
+  KOKKOS_FORCEINLINE_FUNCTION void store_logarithm(Exponential const& exponential,
+                                                   RowExponentials<Row> const& exponentials, Raw const& raw,
+                                                   Store const& store) const {
     float sum = 0;
     unroll<Row::parts>([&](auto k) { sum += sum_of(exponentials(raw[k])); });
     auto to = exponentials.to;
     SoftmaxPart const of_warp{exponentials.top, Row::join(sum, Add{})}, all = whole(exponential, of_warp, to);
     float const top = reference_of(scale < 0 ? -all.top : all.top),
                 denominator = all.sum == 0 ? 0.0f : exponential.log_of_sum(all.sum, all.top, to);
-    write(row, [&](auto k) {
+    store([&](auto k) {
       auto x = Row::Atoms::widened(raw[k]);
       for (int j = 0; j < x.size; ++j) x[j] = (x[j] - top) * scale - denominator;
       return x;
     });
   }
+};
 
-  template <class Value>
-  KOKKOS_FORCEINLINE_FUNCTION void write(Row const& row, Value const& value) const {
-    Row::Outputs::visit(out.type, [&](auto tag) { row.template store<typename decltype(tag)::type>(out, value); });
+/// Rows of any layout.
+template <class Exec, class T, class Shape>
+struct PackedSoftmax {
+  using Row = PackedRow<Exec, Shape, T>;
+
+  PackedGrid grid;
+  Operand out, in;
+  SoftmaxOfRow<Row, Shape> of_row;
+  bool log;
+  T rest;  // what lies beyond a row; scaled it is -Inf
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    Row const row(grid, team.league_rank());
+    typename Row::RawParts raw;
+    row.load(in, raw, rest);
+    auto const store = [&](auto const& part) {
+      Row::Outputs::visit(out.type, [&](auto tag) { row.template store<typename decltype(tag)::type>(out, part); });
+    };
+    if (log)
+      of_row.template apply<true>(raw, store);
+    else
+      of_row.template apply<false>(raw, store);
   }
 };
+
+/// Few rows of whole packs in one matrix, a team each, which take two or three microseconds: every multiprocessor
+/// fetches text and parameters anew, of which there are few.
+template <class Exec, class T, class Shape, bool Log>
+struct FewRowsSoftmax {
+  using Row = PackedRow<Exec, Shape, T>;
+
+  T const* in;
+  T* out;
+  int in_row, out_row, packs;
+  SoftmaxOfRow<Row, Shape> of_row;
+  T rest;
+
+  KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    int const at = team.league_rank();
+    Row const row(Row::Atoms::thread(), packs);
+    typename Row::RawParts raw;
+    row.load(in + std::int64_t{at} * in_row, raw, rest);
+    T* const to = out + std::int64_t{at} * out_row;
+    of_row.template apply<Log>(raw, [&](auto const& part) {
+      unroll<Shape::packs>([&](auto k) {
+        auto const x = part(k);
+        if (row.has(k)) store_pack<Row::width>(to + row.column(k), Row::Atoms::template narrowed<T>(x));
+      });
+    });
+  }
+};
+
+/// Starts it for 65 to 512 packs, with as many threads on a multiprocessor as it runs at once at most. Whether it has.
+template <class Exec, class T>
+bool start_few_rows_softmax(Exec const& exec, SoftmaxProblem const& problem, PackedGrid const& rows, T rest) {
+  bool started = false;
+  auto const step = [](RowArray const& a) { return a.stride[2]; };
+  auto const counts = [&](RowArray const& a) { return step(a) >= 0 && step(a) <= std::numeric_limits<int>::max(); };
+  if (rows.ragged || !rows.flat || rows.packs <= 64 || rows.packs > 512) return false;
+  if (problem.out.type != scalar_of<T> || !counts(problem.in) || !counts(problem.out)) return false;
+  auto const start = [&](auto shape, auto log) {
+    using Shape = decltype(shape);
+    using Kernel = FewRowsSoftmax<KernelSpace<Exec>, T, Shape, decltype(log)::value>;
+    if (rows.rows * Shape::threads > std::int64_t{1024} * Machine<KernelSpace<Exec>>::concurrency(exec)) return;
+    launch<Shape::threads, 512 / Shape::threads>(KernelLabel{problem.label, "few rows in registers"}, exec, rows.rows,
+                                                 0,
+                                                 Kernel{static_cast<T const*>(problem.in.data),
+                                                        static_cast<T*>(const_cast<void*>(problem.out.data)),
+                                                        static_cast<int>(step(problem.in)),
+                                                        static_cast<int>(step(problem.out)),
+                                                        rows.packs,
+                                                        {static_cast<float>(problem.scale)},
+                                                        rest});
+    started = true;
+  };
+  with_few_rows_shape(
+      rows.packs, [&](auto shape) { problem.log ? start(shape, std::true_type{}) : start(shape, std::false_type{}); });
+  return started;
+}
 
 }  // namespace tessera::detail
 

@@ -197,12 +197,7 @@ bool start_few_rows_softmax_backward(Exec const& exec, SoftmaxBackwardProblem co
                                                         rest});
     started = true;
   };
-  if (rows.packs <= 128)
-    start(PairShape<64, 64>{});
-  else if (rows.packs <= 256)
-    start(PairShape<128, 128>{});
-  else
-    start(PairShape<256, 256>{});
+  with_few_rows_shape(rows.packs, start);
   return started;
 }
 

@@ -37,11 +37,11 @@ struct PlainNorm {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     int const thread = Atoms::thread(), at = team.league_rank() * Shape::rows_a_team + thread / Shape::lanes;
-    Row const row(thread % Shape::lanes, at < rows ? packs : 0);
+    Row const row(thread % Shape::lanes, at < rows ? packs : 0, ReadOnce(std::int64_t{rows} * packs * pack_bytes));
     Raw raw;
     [[maybe_unused]] Raw added, slopes, offsets;
-    row.load(in + std::int64_t{at} * in_row, raw, T(0.0f));
-    if constexpr (Adds) row.load(residual + std::int64_t{at} * residual_row, added, T(0.0f));
+    row.load_once(in + std::int64_t{at} * in_row, raw, T(0.0f));
+    if constexpr (Adds) row.load_once(residual + std::int64_t{at} * residual_row, added, T(0.0f));
     if constexpr (Ahead) {
       row.load(weight, slopes, T(0.0f));
       if constexpr (IsLayerNorm) row.load(bias, offsets, T(0.0f));
@@ -99,9 +99,9 @@ void with_plain_shape(int packs, F const& f) {
   else
     with_longer_packed_shape(packs, f);
 }
-/// The same for few rows, of 65 to 512 packs.
+/// The same for few rows, of 65 to 512 packs. (With a residual those of with_few_rows_shape() are faster.)
 template <class F>
-void with_few_rows_shape(int packs, F const& f) {
+void with_few_plain_rows_shape(int packs, F const& f) {
   if (packs <= 128)
     f(PackedShape<32, 128, 4>{});
   else if (packs <= 256)
@@ -154,20 +154,27 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
                step(a.residual), step(a.sum)});
     started = true;
   };
-  auto const start_kind = [&](auto few, auto shape) {
-    auto const with_norm = [&](auto adds) {
-      problem.centered ? start(few, shape, std::true_type{}, adds) : start(few, shape, std::false_type{}, adds);
-    };
-    a.residual.present() ? with_norm(std::true_type{}) : with_norm(std::false_type{});
+  auto const start_kind = [&](auto few, auto shape, auto adds) {
+    problem.centered ? start(few, shape, std::true_type{}, adds) : start(few, shape, std::false_type{}, adds);
   };
-  if (rows.packs > 64 && rows.packs <= 512)
-    with_few_rows_shape(rows.packs, [&](auto shape) {  // so few that each multiprocessor has 512 threads at most
+  auto const if_few = [&](auto adds) {
+    return [&, adds](auto shape) {  // so few that each multiprocessor has so many threads at most
       using Shape = decltype(shape);
-      std::int64_t const teams = (rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team;
-      if (teams * Shape::threads <= std::int64_t{512} * Machine<KernelSpace<Exec>>::concurrency(exec))
-        start_kind(std::true_type{}, shape);
+      std::int64_t const teams = (rows.rows + Shape::rows_a_team - 1) / Shape::rows_a_team,
+                         most = decltype(adds)::value ? 1024 : 512;
+      if (teams * Shape::threads <= most * Machine<KernelSpace<Exec>>::concurrency(exec))
+        start_kind(std::true_type{}, shape, adds);
+    };
+  };
+  bool const adds = a.residual.present();
+  if (rows.packs > 64 && rows.packs <= 512)
+    adds ? with_few_rows_shape(rows.packs, if_few(std::true_type{}))
+         : with_few_plain_rows_shape(rows.packs, if_few(std::false_type{}));
+  if (!started)
+    with_plain_shape(rows.packs, [&](auto shape) {
+      adds ? start_kind(std::false_type{}, shape, std::true_type{})
+           : start_kind(std::false_type{}, shape, std::false_type{});
     });
-  if (!started) with_plain_shape(rows.packs, [&](auto shape) { start_kind(std::false_type{}, shape); });
   return started;
 }
 

@@ -9,6 +9,7 @@
 #include <tessera/element/strip.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/pack_conversion.hpp>
+#include <tessera/passing.hpp>
 #include <tessera/portable/pack.hpp>
 #include <tessera/rotary.hpp>
 #include <tessera/rowwise/row_types.hpp>
@@ -146,7 +147,8 @@ struct PackedRotary {
     std::int64_t const row = by_slots.quotient(slot, slots <= std::numeric_limits<std::int32_t>::max());
     auto const k = static_cast<int>(slot - row * by_slots.by);
     RotaryRows::Place const at = rows.place(row);
-    T const* const from = static_cast<T const*>(rows.in.data) + at.in + k * width;
+    ReadOnce const all(slots * pack_bytes * (Interleaved ? 1 : 2));
+    T const* const from = all(static_cast<T const*>(rows.in.data)) + at.in + k * width;
     T* const to = static_cast<T*>(const_cast<void*>(rows.out.data)) + at.out + k * width;
     Pack<T, width> const first = load_pack<width>(from);
     Pack<T, width> second = first;

@@ -410,7 +410,7 @@ class StreamedRows {
       unroll<Operands>([&](auto i) {
         Raw* const place = to + (i * batch + k) * threads;
         if (left >= width || copied.row < grid.apart)
-          Atoms::copy_ahead(place, source[i] + at);
+          Atoms::copy_ahead(place, source[i] + at, ReadOnce(grid.bytes()));
         else
           Atoms::copy_ahead_part(place, source[i] + at, left);
       });
@@ -425,8 +425,9 @@ class StreamedRows {
       if (!ragged || which < copied.full)
         unroll<batch>([&](auto k) {
           if (ragged || k * threads < left)
-            unroll<Operands>(
-                [&](auto i) { Atoms::copy_ahead(to + (i * batch + k) * threads, source[i] + first + k * step); });
+            unroll<Operands>([&](auto i) {
+              Atoms::copy_ahead(to + (i * batch + k) * threads, source[i] + first + k * step, ReadOnce(grid.bytes()));
+            });
         });
       else
         copy_part(to, first, left);
