@@ -71,9 +71,10 @@ class Timer:
         return captured.replay
 
     def calls(self, run, reads_only):
-        """As many of a short operation as ours: a graph of 200 us, 20 to 100."""
-        seconds = self.once(self.graph(run, 20), 1, reads_only) / 20
-        return int(min(max(200e-6 / seconds, 20), 100))
+        """As many of a short operation as ours: 200 us of what one takes alone, 20 to 100."""
+        replay = self.graph(run, 1)
+        replay()
+        return int(min(max(200e-6 / self.once(replay, 1, reads_only), 20), 100))
 
     def median(self, run, work, reads_only=False):
         """What memory bounds is timed alone, after other data have been in the caches, for as long as ours is."""

@@ -283,7 +283,7 @@ struct WarpAtoms<test::Warps> {
     return scratch;
   }
   template <class T, int N>
-  static void copy_ahead(Pack<T, N>* to, T const* from) {
+  static void copy_ahead(Pack<T, N>* to, T const* from, ReadOnce = {}) {
     test::WarpScheduler::instance().copy(to, load_pack<N>(from));
   }
   template <class T, int N>

@@ -220,10 +220,14 @@ struct PackedRow {
   KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, To& to, T rest) const {
     load_once(static_cast<T const*>(from.data) + offset(from), to, rest);
   }
-  /// The same of a row that begins at `first`.
+  /// The same of a row that begins at `first`. The shortest rows, and 8 bits that become more, are up to 4 % slower
+  /// with any policy but the machine's own.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load_once(T const* first, To& to, T rest) const {
-    load(once(first), to, rest);
+    if constexpr (sizeof(T) == 1 || lanes * packs <= 16)
+      load(first, to, rest);
+    else
+      load(once(first), to, rest);
   }
   /// The same of what all rows have in common.
   template <class To>
@@ -344,6 +348,14 @@ void with_few_rows_shape(std::int64_t packs, F const& f) {
     f(PackedShape<128, 128, 2>{});
   else
     f(PackedShape<256, 256, 2>{});
+}
+/// Whether rows have such a shape if they are few.
+inline bool may_be_few_rows(PackedGrid const& rows) {
+  return !rows.ragged && rows.flat && rows.packs > 64 && rows.packs <= 512;
+}
+/// Whether kernels with few parameters can step from row to row of it.
+inline bool has_short_steps(RowArray const& a) {
+  return a.stride[2] >= 0 && a.stride[2] <= std::numeric_limits<int>::max();
 }
 inline constexpr std::int64_t longest_packed_row = 2048, longest_ragged_row = 1024;
 

@@ -4,7 +4,6 @@
 #define TESSERA_ROWWISE_PACKED_SOFTMAX_HPP
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include <tessera/rowwise/packed_rows.hpp>
@@ -208,10 +207,8 @@ struct FewRowsSoftmax {
 template <class Exec, class T>
 bool start_few_rows_softmax(Exec const& exec, SoftmaxProblem const& problem, PackedGrid const& rows, T rest) {
   bool started = false;
-  auto const step = [](RowArray const& a) { return a.stride[2]; };
-  auto const counts = [&](RowArray const& a) { return step(a) >= 0 && step(a) <= std::numeric_limits<int>::max(); };
-  if (rows.ragged || !rows.flat || rows.packs <= 64 || rows.packs > 512) return false;
-  if (problem.out.type != scalar_of<T> || !counts(problem.in) || !counts(problem.out)) return false;
+  if (!may_be_few_rows(rows) || problem.out.type != scalar_of<T>) return false;
+  if (!has_short_steps(problem.in) || !has_short_steps(problem.out)) return false;
   auto const start = [&](auto shape, auto log) {
     using Shape = decltype(shape);
     using Kernel = FewRowsSoftmax<KernelSpace<Exec>, T, Shape, decltype(log)::value>;
@@ -220,8 +217,8 @@ bool start_few_rows_softmax(Exec const& exec, SoftmaxProblem const& problem, Pac
                                                  0,
                                                  Kernel{static_cast<T const*>(problem.in.data),
                                                         static_cast<T*>(const_cast<void*>(problem.out.data)),
-                                                        static_cast<int>(step(problem.in)),
-                                                        static_cast<int>(step(problem.out)),
+                                                        static_cast<int>(problem.in.stride[2]),
+                                                        static_cast<int>(problem.out.stride[2]),
                                                         rows.packs,
                                                         {static_cast<float>(problem.scale)},
                                                         rest});

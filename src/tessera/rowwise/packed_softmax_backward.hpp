@@ -4,7 +4,6 @@
 #define TESSERA_ROWWISE_PACKED_SOFTMAX_BACKWARD_HPP
 
 #include <cstdint>
-#include <limits>
 
 #include <tessera/rowwise/packed_pairs.hpp>
 #include <tessera/rowwise/packed_softmax.hpp>
@@ -175,10 +174,9 @@ template <class Exec, class T>
 bool start_few_rows_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, PackedGrid const& rows,
                                      float scale, float outer, T rest) {
   bool started = false;
-  auto const step = [](RowArray const& a) { return a.stride[2]; };
-  auto const counts = [&](RowArray const& a) { return step(a) >= 0 && step(a) <= std::numeric_limits<int>::max(); };
-  if (rows.ragged || !rows.flat || rows.packs <= 64 || rows.packs > 512) return false;
-  if (!counts(problem.in) || !counts(problem.d_out) || !counts(problem.d_in)) return false;
+  if (!may_be_few_rows(rows)) return false;
+  for (RowArray const* a : {&problem.in, &problem.d_out, &problem.d_in})
+    if (!has_short_steps(*a)) return false;
   auto const start = [&](auto shape) {
     using Shape = decltype(shape);
     using Kernel = FewRowsSoftmaxBackward<KernelSpace<Exec>, T, Shape>;
@@ -189,9 +187,9 @@ bool start_few_rows_softmax_backward(Exec const& exec, SoftmaxBackwardProblem co
                                                  Kernel{data(problem.in),
                                                         data(problem.d_out),
                                                         data(problem.d_in),
-                                                        static_cast<int>(step(problem.in)),
-                                                        static_cast<int>(step(problem.d_out)),
-                                                        static_cast<int>(step(problem.d_in)),
+                                                        static_cast<int>(problem.in.stride[2]),
+                                                        static_cast<int>(problem.d_out.stride[2]),
+                                                        static_cast<int>(problem.d_in.stride[2]),
                                                         rows.packs,
                                                         {scale, outer, problem.log, problem.from_output},
                                                         rest});
