@@ -145,7 +145,10 @@ struct WarpAtoms<Kokkos::Cuda> {
   __device__ __forceinline__ static void copy_ahead(Pack<T, N>* to, T const* from, ReadOnce const& once = {}) {
 #if __CUDA_ARCH__ >= 800
     static_assert(sizeof(*to) == 16);
-    ptx::copy_async(to, from, once.policy());
+    if constexpr (ReadOnce::marks)
+      ptx::copy_async(to, from, once.policy());
+    else
+      ptx::copy_async<16>(to, from);
 #else
     static_cast<void>(once);
     *to = load_pack<N>(from);
