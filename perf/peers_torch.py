@@ -7,7 +7,6 @@ backend, row and element operations eager and compiled.
     perf/peers_torch.py --output perf/results/h200/torch.json [--device cuda|cpu] [--only gemm,attention_fwd] [--seconds 0.3]
 """
 import argparse
-import contextlib
 import datetime
 import json
 import math
@@ -410,12 +409,6 @@ def device_name(device):
     return names[0] if names else platform.processor()
 
 
-def one_stream(cuda):
-    """All is done on one stream that is not the default one: where others have had work, too, each kernel of a graph on
-    an H200 begins 0.4 us later."""
-    return torch.cuda.stream(torch.cuda.Stream()) if cuda else contextlib.nullcontext()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True)
@@ -431,6 +424,9 @@ def main():
     random.device = arguments.device
     cuda = arguments.device == "cuda"
     backend = "cuda" if cuda else "openmp"
+    if cuda:  # where a second stream has had work, too, each kernel of a graph on an H200 begins 0.4 us later
+        torch.cuda.set_stream(torch.cuda.Stream())
+    timer = Timer(arguments.device, arguments.seconds)
     context = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
                "device": device_name(arguments.device), "backend": backend, "torch": torch.__version__,
                "torch_cuda": str(torch.version.cuda), "torch_cudnn": str(torch.backends.cudnn.version()),
@@ -441,28 +437,26 @@ def main():
                 "packed_gradients": packed_gradient_cases,
                 "masked_attention": masked_attention_cases, "scored_attention": scored_attention_cases,
                 "rows": row_cases, "row_gradients": row_gradient_cases}
-    with one_stream(cuda):
-        timer = Timer(arguments.device, arguments.seconds)
-        for family in arguments.only.split(","):
-            for name, work, prepare in families[family](cuda):
-                name = name.format(backend)
-                if not re.search(arguments.filter, name):
-                    continue
-                try:
-                    seconds, samples, calls = timer.median(prepare(), work, name.startswith("reduce/"))
-                except (RuntimeError, NotImplementedError, torch._dynamo.exc.BackendCompilerFailed) as error:
-                    print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
-                    continue
-                entry = {"name": name, "run_name": name, "run_type": "iteration", "repetitions": 1, "iterations": 1,
-                         "real_time": seconds * 1e6, "cpu_time": seconds * 1e6, "time_unit": "us", "samples": samples,
-                         "calls": calls}
-                entry.update({kind: value / seconds for kind, value in work.items()})
-                benchmarks.append(entry)
-                rate = next(iter(work.values())) / seconds
-                print(f"{name:90} {seconds * 1e6:12.1f} us {rate / 10 ** (3 * int(math.log10(rate) // 3)):8.1f} "
-                      f"{'kMGTP'[int(math.log10(rate) // 3) - 1]}{'FLOP/s' if 'flops' in work else 'B/s'}", flush=True)
-                with open(arguments.output, "w", encoding="utf-8") as stream:  # after each, so that a stop loses nothing
-                    json.dump({"context": context, "benchmarks": benchmarks}, stream, indent=1)
+    for family in arguments.only.split(","):
+        for name, work, prepare in families[family](cuda):
+            name = name.format(backend)
+            if not re.search(arguments.filter, name):
+                continue
+            try:
+                seconds, samples, calls = timer.median(prepare(), work, name.startswith("reduce/"))
+            except (RuntimeError, NotImplementedError, torch._dynamo.exc.BackendCompilerFailed) as error:
+                print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            entry = {"name": name, "run_name": name, "run_type": "iteration", "repetitions": 1, "iterations": 1,
+                     "real_time": seconds * 1e6, "cpu_time": seconds * 1e6, "time_unit": "us", "samples": samples,
+                     "calls": calls}
+            entry.update({kind: value / seconds for kind, value in work.items()})
+            benchmarks.append(entry)
+            rate = next(iter(work.values())) / seconds
+            print(f"{name:90} {seconds * 1e6:12.1f} us {rate / 10 ** (3 * int(math.log10(rate) // 3)):8.1f} "
+                  f"{'kMGTP'[int(math.log10(rate) // 3) - 1]}{'FLOP/s' if 'flops' in work else 'B/s'}", flush=True)
+            with open(arguments.output, "w", encoding="utf-8") as stream:  # after each, so that a stop loses nothing
+                json.dump({"context": context, "benchmarks": benchmarks}, stream, indent=1)
     return 0
 
 

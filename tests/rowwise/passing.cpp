@@ -4,6 +4,7 @@
 // Operands that a GPU's caches do not hold are read in another way than smaller ones: results must be those of halves.
 #include <cstring>
 
+#include <tessera/functors.hpp>
 #include <tessera/normalization.hpp>
 #include <tessera/normalization_backward.hpp>
 #include <tessera/softmax.hpp>
@@ -23,13 +24,6 @@ constexpr int rows = runs_on_host<Exec> ? 48 : 16384;
 template <class Exec>
 using Rows = ViewOf<Exec, bf16_t**>;
 
-struct Times {
-  KOKKOS_FUNCTION float operator()(float a, float b) const { return a * b; }
-};
-struct Plus {
-  KOKKOS_FUNCTION float operator()(float a, float b) const { return a + b; }
-};
-
 /// Numbers that differ in all rows, without drawing each.
 template <class Exec>
 Rows<Exec> products(unsigned seed) {
@@ -38,7 +32,7 @@ Rows<Exec> products(unsigned seed) {
   ViewOf<Exec, float**> const of_row("of_row", rows<Exec>, 1);
   fill(of_column, uniform<float>(columns, seed, -3, 3));
   fill(of_row, uniform<float>(rows<Exec>, seed + 1, 0.5, 2));
-  transform(Exec{}, all, Times{}, of_column, of_row);
+  transform(Exec{}, all, fn::multiply{}, of_column, of_row);
   return all;
 }
 
@@ -67,7 +61,7 @@ TEST_CASE_TEMPLATE_DEFINE("results of operands larger than the caches are those 
   fill(bias, uniform<bf16_t>(columns, 9));
   using View = Rows<Exec>;
   check_halves<Exec>(
-      "transform", [&](View const& out, View const& a, View const& b) { transform(exec, out, Plus{}, a, b); }, x, y);
+      "transform", [&](View const& out, View const& a, View const& b) { transform(exec, out, fn::add{}, a, b); }, x, y);
   check_halves<Exec>(
       "softmax", [&](View const& out, View const& in) { softmax(exec, out, in); }, x);
   check_halves<Exec>(

@@ -210,9 +210,9 @@ struct PackedNormBackward {
   KOKKOS_FORCEINLINE_FUNCTION void copy(Source& source, Columns const& mine, Raw* to) const {
     if (source.step < steps) {
       bool const is = inside(source.step);
+      ReadOnce const once(grid.bytes());
       unroll<packs>([&](auto k) {
         if (is && has(mine, k)) {
-          ReadOnce const once(grid.bytes());
           Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width, once);
           Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width, once);
           if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width, once);

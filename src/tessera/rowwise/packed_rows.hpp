@@ -242,7 +242,11 @@ struct PackedRow {
   /// The parts of an operand, from value(k), a pack of values.
   template <class To, class Value>
   KOKKOS_FORCEINLINE_FUNCTION void store(Operand const& to, Value const& value) const {
-    To* const first = static_cast<To*>(const_cast<void*>(to.data)) + offset(to);
+    store(static_cast<To*>(const_cast<void*>(to.data)) + offset(to), value);
+  }
+  /// The same of a row that begins at `first`.
+  template <class To, class Value>
+  KOKKOS_FORCEINLINE_FUNCTION void store(To* first, Value const& value) const {
     unroll<parts>([&](auto k) {
       auto const x = Atoms::template narrowed<To>(value(k));
       if (has(k)) store_pack<size<decltype(k)>>(first + column(k), x);
@@ -349,10 +353,6 @@ void with_few_rows_shape(std::int64_t packs, F const& f) {
   else
     f(PackedShape<256, 256, 2>{});
 }
-/// Whether rows have such a shape if they are few.
-inline bool may_be_few_rows(PackedGrid const& rows) {
-  return !rows.ragged && rows.flat && rows.packs > 64 && rows.packs <= 512;
-}
 /// Whether kernels with few parameters can step from row to row of it.
 inline bool has_short_steps(RowArray const& a) {
   return a.stride[2] >= 0 && a.stride[2] <= std::numeric_limits<int>::max();
@@ -404,6 +404,22 @@ inline constexpr int most_teams_together = 16;  // that share a longer one
 /// As many teams to a multiprocessor as its 65536 registers allow, 32 at most.
 template <class Shape>
 inline constexpr int teams_of_registers = std::min(65536 / Shape::registers / Shape::threads, 32);
+
+/// Starts make(Shape{}), a kernel of a team a row, for few rows of 65 to 512 packs: with as many threads on a
+/// multiprocessor as it runs at once at most. Whether it has.
+template <class Exec, class Make>
+bool launch_few_rows(char const* label, Exec const& exec, PackedGrid const& rows, Make const& make) {
+  bool started = false;
+  if (rows.ragged || !rows.flat || rows.packs <= 64 || rows.packs > 512) return false;
+  with_few_rows_shape(rows.packs, [&](auto shape) {
+    using Shape = decltype(shape);
+    if (rows.rows * Shape::threads > std::int64_t{1024} * Machine<KernelSpace<Exec>>::concurrency(exec)) return;
+    launch<Shape::threads, 512 / Shape::threads>(KernelLabel{label, "few rows in registers"}, exec, rows.rows, 0,
+                                                 make(shape));
+    started = true;
+  });
+  return started;
+}
 
 template <class Shape, class Exec, class Kernel>
 void launch_packed(char const* label, Exec const& exec, PackedGrid const& grid, Kernel const& kernel) {

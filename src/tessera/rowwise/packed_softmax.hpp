@@ -194,39 +194,27 @@ struct FewRowsSoftmax {
     typename Row::RawParts raw;
     row.load(in + std::int64_t{at} * in_row, raw, rest);
     T* const to = out + std::int64_t{at} * out_row;
-    of_row.template apply<Log>(raw, [&](auto const& part) {
-      unroll<Shape::packs>([&](auto k) {
-        auto const x = part(k);
-        if (row.has(k)) store_pack<Row::width>(to + row.column(k), Row::Atoms::template narrowed<T>(x));
-      });
-    });
+    of_row.template apply<Log>(raw, [&](auto const& part) { row.store(to, part); });
   }
 };
 
-/// Starts it for 65 to 512 packs, with as many threads on a multiprocessor as it runs at once at most. Whether it has.
+/// Starts it where rows are few. Whether it has.
 template <class Exec, class T>
 bool start_few_rows_softmax(Exec const& exec, SoftmaxProblem const& problem, PackedGrid const& rows, T rest) {
-  bool started = false;
-  if (!may_be_few_rows(rows) || problem.out.type != scalar_of<T>) return false;
-  if (!has_short_steps(problem.in) || !has_short_steps(problem.out)) return false;
-  auto const start = [&](auto shape, auto log) {
-    using Shape = decltype(shape);
-    using Kernel = FewRowsSoftmax<KernelSpace<Exec>, T, Shape, decltype(log)::value>;
-    if (rows.rows * Shape::threads > std::int64_t{1024} * Machine<KernelSpace<Exec>>::concurrency(exec)) return;
-    launch<Shape::threads, 512 / Shape::threads>(KernelLabel{problem.label, "few rows in registers"}, exec, rows.rows,
-                                                 0,
-                                                 Kernel{static_cast<T const*>(problem.in.data),
-                                                        static_cast<T*>(const_cast<void*>(problem.out.data)),
-                                                        static_cast<int>(problem.in.stride[2]),
-                                                        static_cast<int>(problem.out.stride[2]),
-                                                        rows.packs,
-                                                        {static_cast<float>(problem.scale)},
-                                                        rest});
-    started = true;
+  if (problem.out.type != scalar_of<T> || !has_short_steps(problem.in) || !has_short_steps(problem.out)) return false;
+  auto const start = [&](auto log) {
+    return launch_few_rows(problem.label, exec, rows, [&](auto shape) {
+      return FewRowsSoftmax<KernelSpace<Exec>, T, decltype(shape), decltype(log)::value>{
+          static_cast<T const*>(problem.in.data),
+          static_cast<T*>(const_cast<void*>(problem.out.data)),
+          static_cast<int>(problem.in.stride[2]),
+          static_cast<int>(problem.out.stride[2]),
+          rows.packs,
+          {static_cast<float>(problem.scale)},
+          rest};
+    });
   };
-  with_few_rows_shape(
-      rows.packs, [&](auto shape) { problem.log ? start(shape, std::true_type{}) : start(shape, std::false_type{}); });
-  return started;
+  return problem.log ? start(std::true_type{}) : start(std::false_type{});
 }
 
 }  // namespace tessera::detail

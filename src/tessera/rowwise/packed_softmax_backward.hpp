@@ -160,43 +160,29 @@ struct FewRowsSoftmaxBackward {
     row.load(in + std::int64_t{at} * in_row, raw, rest);
     row.load(d_out + std::int64_t{at} * d_out_row, gradient, T(0.0f));
     T* const to = d_in + std::int64_t{at} * d_in_row;
-    of_row(row, raw, gradient, [&](auto const& part) {
-      unroll<Shape::packs>([&](auto k) {
-        auto const x = part(k);
-        if (row.has(k)) store_pack<Row::width>(to + row.column(k), Row::Atoms::template narrowed<T>(x));
-      });
-    });
+    of_row(row, raw, gradient, [&](auto const& part) { row.store(to, part); });
   }
 };
 
-/// Starts it for 65 to 512 packs, with as many threads on a multiprocessor as it runs at once at most. Whether it has.
+/// Starts it where rows are few. Whether it has.
 template <class Exec, class T>
 bool start_few_rows_softmax_backward(Exec const& exec, SoftmaxBackwardProblem const& problem, PackedGrid const& rows,
                                      float scale, float outer, T rest) {
-  bool started = false;
-  if (!may_be_few_rows(rows)) return false;
   for (RowArray const* a : {&problem.in, &problem.d_out, &problem.d_in})
     if (!has_short_steps(*a)) return false;
-  auto const start = [&](auto shape) {
-    using Shape = decltype(shape);
-    using Kernel = FewRowsSoftmaxBackward<KernelSpace<Exec>, T, Shape>;
-    if (rows.rows * Shape::threads > std::int64_t{1024} * Machine<KernelSpace<Exec>>::concurrency(exec)) return;
-    auto const data = [](RowArray const& a) { return static_cast<T*>(const_cast<void*>(a.data)); };
-    launch<Shape::threads, 512 / Shape::threads>(KernelLabel{problem.label, "few rows in registers"}, exec, rows.rows,
-                                                 0,
-                                                 Kernel{data(problem.in),
-                                                        data(problem.d_out),
-                                                        data(problem.d_in),
-                                                        static_cast<int>(problem.in.stride[2]),
-                                                        static_cast<int>(problem.d_out.stride[2]),
-                                                        static_cast<int>(problem.d_in.stride[2]),
-                                                        rows.packs,
-                                                        {scale, outer, problem.log, problem.from_output},
-                                                        rest});
-    started = true;
-  };
-  with_few_rows_shape(rows.packs, start);
-  return started;
+  auto const data = [](RowArray const& a) { return static_cast<T*>(const_cast<void*>(a.data)); };
+  return launch_few_rows(problem.label, exec, rows, [&](auto shape) {
+    return FewRowsSoftmaxBackward<KernelSpace<Exec>, T, decltype(shape)>{
+        data(problem.in),
+        data(problem.d_out),
+        data(problem.d_in),
+        static_cast<int>(problem.in.stride[2]),
+        static_cast<int>(problem.d_out.stride[2]),
+        static_cast<int>(problem.d_in.stride[2]),
+        rows.packs,
+        {scale, outer, problem.log, problem.from_output},
+        rest};
+  });
 }
 
 }  // namespace tessera::detail

@@ -75,10 +75,11 @@ class RelayedPairs : public RelayedRows<Exec, T, Packs, true> {
       unroll<2>([&](auto which) {
         source[which] = static_cast<T const*>(operands[which].data) + offsets[which] + this->column();
       });
+      ReadOnce const once(this->grid.bytes());
       TESSERA_ROLLED
       for (int behind = left; behind > 0; behind -= takers, first += takers, second += takers) {
-        Atoms::copy_ahead(first, source[0], ReadOnce(this->grid.bytes()));
-        Atoms::copy_ahead(second, source[1], ReadOnce(this->grid.bytes()));
+        Atoms::copy_ahead(first, source[0], once);
+        Atoms::copy_ahead(second, source[1], once);
         unroll<2>([&](auto which) { source[which] += step; });
       }
     }
