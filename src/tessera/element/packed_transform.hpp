@@ -55,10 +55,10 @@ struct TransformOfPacks {
   }
 
  protected:
-  /// `from`, an input of so many packs.
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION static PackBits<T, Width> const* input(PackBits<T, Width> const* from, int packs) {
-    return ReadOnce(std::int64_t{packs} * static_cast<std::int64_t>(sizeof(*from)))(from);
+  /// How inputs are read that have so many bytes an element in all.
+  KOKKOS_FORCEINLINE_FUNCTION static ReadOnce once(int packs, std::size_t bytes) {
+    std::int64_t const elements = std::int64_t{packs} * Width;
+    return {elements * static_cast<std::int64_t>(bytes), elements * static_cast<std::int64_t>(sizeof(To))};
   }
   /// store(u, result) of every pack u that is inside(u). index(u, j) is the linear index of its element j.
   template <std::size_t... I, class Inside, class Index, class Store>
@@ -124,6 +124,11 @@ struct RowSteps {
   explicit RowSteps(Places const& p) {
     for (int o = 0; o < Operands::operands; ++o) bytes[o] = p.step[o][1];
   }
+  /// Whether all rows are the same one.
+  template <int Operand>
+  KOKKOS_FORCEINLINE_FUNCTION bool repeats() const {
+    return bytes[Operand] == 0;
+  }
   template <int Operand, class T>
   KOKKOS_FORCEINLINE_FUNCTION T* elements(T* data, int row) const {
     // Not by way of a number, of which a compiler does not know that it is an address of global memory.
@@ -178,10 +183,10 @@ struct WholePacks : TransformOfManyPacks<WholePacks<Exec, Width, F, To, From...>
     // Behind the last pack that one again, not to be stored.
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
     [[maybe_unused]] typename Base::Stage stage;
+    [[maybe_unused]] ReadOnce const once = Base::once(packs(), (std::size_t{0} + ... + sizeof(From)));
     wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
-      ((leaf<I>(stage).bits[u] =
-            Base::input(reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in)), packs())[pack(u)]),
+      ((leaf<I>(stage).bits[u] = once(reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in)))[pack(u)]),
        ...);
     });
     Base::evaluate(
@@ -219,10 +224,12 @@ struct PacksOfRows : TransformOfManyPacks<PacksOfRows<Exec, Width, F, To, From..
   KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
     int const row = team / teams_a_row, first = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
     [[maybe_unused]] typename Base::Stage stage;
+    [[maybe_unused]] ReadOnce const once =
+        Base::once(packs(), (std::size_t{0} + ... + (step.template repeats<I + 1>() ? 0 : sizeof(From))));
     wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
-      ((leaf<I>(stage).bits[u] =
-            Base::input(step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first), packs())[u * threads]),
+      ((leaf<I>(stage).bits[u] = (step.template repeats<I + 1>() ? ReadOnce() : once)(
+            step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first))[u * threads]),
        ...);
     });
     Base::evaluate(

@@ -146,7 +146,7 @@ struct GemmSplitTeams {
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     // What comes next may be a product, whose teams would start one by one where these end and not side by side, as
     // they read: 64 x 128 tiles of 128x4096x16384 44 -> 50 us.
-    wait_for_kernels_before<Exec, false>();
+    wait_for_kernels_before<Exec>();
     int const thread = thread_of<Exec>(team), group = thread / a_group, in_group = thread - group * a_group;
     std::int64_t rest = std::int64_t{team.league_rank()} * a_group + in_group;
     bool const inside = rest < packs;

@@ -107,6 +107,8 @@ struct SquareGroup {
 /// raised.
 template <class Exec, class Group>
 struct PackedQuantize {
+  static constexpr bool starts_early = true;
+
   PackedGrid grid;
   Operand out, in, scales;
   float* amax;  // may be absent
@@ -115,6 +117,7 @@ struct PackedQuantize {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     using T = typename Group::Element;
+    wait_for_kernels_before<Exec>();
     Group const group(grid, team.league_rank());
     typename Group::Raw raw[Group::packs];
     group.load(in, raw, T(0.0f));
@@ -144,10 +147,13 @@ struct PackedQuantize {
 
 template <class Exec, class Group>
 struct PackedDequantize {
+  static constexpr bool starts_early = true;
+
   PackedGrid grid;
   Operand out, in, scales;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
     Group const group(grid, team.league_rank());
     typename Group::Raw raw[Group::packs];
     group.load(in, raw, std::uint8_t{0});

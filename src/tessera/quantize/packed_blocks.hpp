@@ -32,6 +32,7 @@ struct PackedBlocks {
   static constexpr int words = Eight::words;
   template <class To>
   using Sixteen = Pack<To, 16>;
+  static constexpr bool starts_early = true;
   static_assert(width == 8 && beside == 16, "the order in scratch is made for these");
 
   using Division = ShortDivision<Draws>;
@@ -73,6 +74,7 @@ struct PackedBlocks {
     auto& scratch = *static_cast<Scratch*>(team.team_shmem().get_shmem(sizeof(Scratch)));
     BlockPlace const at(p, team.league_rank());
     Thread const thread(p, at);
+    wait_for_kernels_before<Exec>();
     float const given = given_scale(at, thread);
     Words raw[width];
     load(at, thread, raw);
@@ -123,8 +125,9 @@ struct PackedBlocks {
   KOKKOS_FORCEINLINE_FUNCTION void load(BlockPlace const& at, Thread const& thread, Words (&raw)[width]) const {
     int const column =
         thread.first_column() < thread.columns_inside ? thread.first_column() : thread.columns_inside - width;
-    ReadOnce const all(p.rows * p.columns * static_cast<std::int64_t>(sizeof(T)));
-    T const* const first = all(static_cast<T const*>(p.in.data)) + at.row() * p.in.row + at.column() + column;
+    std::int64_t const elements = p.rows * p.columns;
+    ReadOnce const once(elements * static_cast<std::int64_t>(sizeof(T)), elements * (p.transposed.present() ? 2 : 1));
+    T const* const first = once(static_cast<T const*>(p.in.data)) + at.row() * p.in.row + at.column() + column;
     unroll<width>([&](auto k) {
       int const wanted = thread.first_row() + k, row = wanted < thread.rows_inside ? wanted : thread.rows_inside - 1;
       raw[k] = load_pack<words>(below<std::uint32_t const>(first, row, in_step));

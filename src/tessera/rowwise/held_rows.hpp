@@ -193,7 +193,7 @@ class HeldRows {
   }
   KOKKOS_FORCEINLINE_FUNCTION void load() {
     bool const all = held.has(batch - 1);
-    ReadOnce const once(grid.bytes());
+    ReadOnce const once(grid.bytes(), Operands, 1);
     unroll<Operands>([&](auto i) {
       T const* const source = once(data<T const>(from[i]));
       if (all) {

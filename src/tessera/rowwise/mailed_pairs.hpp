@@ -131,7 +131,7 @@ class MailedPairs : public MailedPart<Exec, T, 2, true> {
     if (i < rows) {
       T const* source[2];
       Base::sources_of(i, source);
-      ReadOnce const once(this->grid.bytes());
+      ReadOnce const once(this->grid.bytes(), 2, 1);
       TESSERA_ROLLED
       for (int behind = left(); behind > 0; behind -= takers, first += takers, second += takers) {
         Atoms::copy_ahead(first, source[0], once);

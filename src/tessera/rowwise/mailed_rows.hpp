@@ -267,7 +267,7 @@ class MailedRows : public MailedPart<Exec, T, Operands, false> {
     if (i < rows) {
       T const* source[Operands];
       Base::sources_of(i, source);
-      ReadOnce const once(this->grid.bytes());
+      ReadOnce const once(this->grid.bytes(), Operands, 1);
       int left = packs - Atoms::thread();
       TESSERA_ROLLED
       for (; left > 0; left -= batch * takers, to += Operands * batch * takers)

@@ -74,6 +74,7 @@ struct PackedNorm {
   using Raw = typename Row::RawParts;
   using Values = typename Row::ValueParts;
   static constexpr int packs = Shape::packs, width = Row::width;
+  static constexpr bool starts_early = true;
   struct Tag {};
 
   PackedGrid grid;
@@ -85,16 +86,17 @@ struct PackedNorm {
   using Table = ParameterTable<width, Shape::lanes * packs>;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
     if constexpr (Row::ragged) {
       Table const table = parameters(team);
       int turn = 0;
       TESSERA_ROLLED
       for (int step = team.league_rank(); step < steps; step += teams) {
-        work(Row(grid, step), table, turn);
+        work(row(step), table, turn);
         turn ^= 1;
       }
     } else {
-      work(Row(grid, team.league_rank()), Table{}, 0);
+      work(row(team.league_rank()), Table{}, 0);
     }
   }
 
@@ -112,6 +114,9 @@ struct PackedNorm {
     return table;
   }
 
+  KOKKOS_FORCEINLINE_FUNCTION Row row(int team) const {
+    return {grid, team, residual.present() ? 2 : 1, sum.present() ? 2 : 1};
+  }
   KOKKOS_FORCEINLINE_FUNCTION void work(Row const& row, Table const& table, int turn) const {
     Raw raw;
     Values x;

@@ -210,7 +210,7 @@ struct PackedNormBackward {
   KOKKOS_FORCEINLINE_FUNCTION void copy(Source& source, Columns const& mine, Raw* to) const {
     if (source.step < steps) {
       bool const is = inside(source.step);
-      ReadOnce const once(grid.bytes());
+      ReadOnce const once(grid.bytes(), d_sum.present() ? 3 : 2, 1);
       unroll<packs>([&](auto k) {
         if (is && has(mine, k)) {
           Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width, once);

@@ -173,7 +173,9 @@ struct PackedRow {
 
   KOKKOS_FORCEINLINE_FUNCTION PackedRow(int own_lane, int packs_of_row, ReadOnce operands = {})
       : lane(own_lane), count(packs_of_row), once(operands) {}
-  KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team) : once(grid.bytes(sizeof(Raw))) {
+  /// Of a kernel that reads so many operands and writes so many.
+  KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team, int read = 1, int written = 1)
+      : once(grid.bytes(sizeof(Raw)), read, written) {
     int const thread = Atoms::thread();
     lane = thread % lanes;
     std::int64_t const row = static_cast<std::int64_t>(team) * Shape::rows_a_team + thread / lanes;
@@ -220,11 +222,11 @@ struct PackedRow {
   KOKKOS_FORCEINLINE_FUNCTION void load(Operand const& from, To& to, T rest) const {
     load_once(static_cast<T const*>(from.data) + offset(from), to, rest);
   }
-  /// The same of a row that begins at `first`. The shortest rows, and 8 bits that become more, are up to 4 % slower
-  /// with any policy but the machine's own.
+  /// The same of a row that begins at `first`. 8 bits that become more are up to 4 % slower with any policy but the
+  /// machine's own.
   template <class To>
   KOKKOS_FORCEINLINE_FUNCTION void load_once(T const* first, To& to, T rest) const {
-    if constexpr (sizeof(T) == 1 || lanes * packs <= 16)
+    if constexpr (sizeof(T) == 1)
       load(first, to, rest);
     else
       load(once(first), to, rest);

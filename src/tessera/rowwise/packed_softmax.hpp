@@ -155,6 +155,7 @@ struct SoftmaxOfRow {
 template <class Exec, class T, class Shape>
 struct PackedSoftmax {
   using Row = PackedRow<Exec, Shape, T>;
+  static constexpr bool starts_early = true;
 
   PackedGrid grid;
   Operand out, in;
@@ -163,6 +164,7 @@ struct PackedSoftmax {
   T rest;  // what lies beyond a row; scaled it is -Inf
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
+    wait_for_kernels_before<Exec>();
     Row const row(grid, team.league_rank());
     typename Row::RawParts raw;
     row.load(in, raw, rest);
@@ -181,6 +183,7 @@ struct PackedSoftmax {
 template <class Exec, class T, class Shape, bool Log>
 struct FewRowsSoftmax {
   using Row = PackedRow<Exec, Shape, T>;
+  static constexpr bool starts_early = true;
 
   T const* in;
   T* out;
@@ -192,6 +195,7 @@ struct FewRowsSoftmax {
     int const at = team.league_rank();
     Row const row(Row::Atoms::thread(), packs);
     typename Row::RawParts raw;
+    wait_for_kernels_before<Exec>();
     row.load(in + std::int64_t{at} * in_row, raw, rest);
     T* const to = out + std::int64_t{at} * out_row;
     of_row.template apply<Log>(raw, [&](auto const& part) { row.store(to, part); });

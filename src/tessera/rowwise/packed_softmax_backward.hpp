@@ -125,6 +125,7 @@ template <class Exec, class T, class Shape>
 struct PackedSoftmaxBackward {
   using Row = PackedRow<Exec, Shape, T>;
   using Raw = typename Row::RawParts;
+  static constexpr bool starts_early = true;
 
   PackedGrid grid;
   Operand d_in, d_out, in;
@@ -132,7 +133,8 @@ struct PackedSoftmaxBackward {
   T rest;  // what lies beyond a row: its weight is 0
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    Row const row(grid, team.league_rank());
+    wait_for_kernels_before<Exec>();
+    Row const row(grid, team.league_rank(), 2);
     Raw raw, gradient;
     row.load(in, raw, rest);
     row.load(d_out, gradient, T(0.0f));
@@ -146,6 +148,7 @@ template <class Exec, class T, class Shape>
 struct FewRowsSoftmaxBackward {
   using Row = PackedRow<Exec, Shape, T>;
   using Raw = typename Row::RawParts;
+  static constexpr bool starts_early = true;
 
   T const *in, *d_out;
   T* d_in;
@@ -157,6 +160,7 @@ struct FewRowsSoftmaxBackward {
     int const at = team.league_rank();
     Row const row(Row::Atoms::thread(), packs);
     Raw raw, gradient;
+    wait_for_kernels_before<Exec>();
     row.load(in + std::int64_t{at} * in_row, raw, rest);
     row.load(d_out + std::int64_t{at} * d_out_row, gradient, T(0.0f));
     T* const to = d_in + std::int64_t{at} * d_in_row;

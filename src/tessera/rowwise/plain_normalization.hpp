@@ -25,6 +25,7 @@ struct PlainNorm {
   using Atoms = typename Row::Atoms;
   using Raw = typename Row::RawParts;
   static constexpr int width = Row::width;
+  static constexpr bool starts_early = true;
 
   T const *in, *weight, *bias;  // bias: of LayerNorm
   T* out;
@@ -37,9 +38,11 @@ struct PlainNorm {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     int const thread = Atoms::thread(), at = team.league_rank() * Shape::rows_a_team + thread / Shape::lanes;
-    Row const row(thread % Shape::lanes, at < rows ? packs : 0, ReadOnce(std::int64_t{rows} * packs * pack_bytes));
+    ReadOnce const once(std::int64_t{rows} * packs * pack_bytes, Adds ? 2 : 1, Adds && sum != nullptr ? 2 : 1);
+    Row const row(thread % Shape::lanes, at < rows ? packs : 0, once);
     Raw raw;
     [[maybe_unused]] Raw added, slopes, offsets;
+    wait_for_kernels_before<Exec>();
     row.load_once(in + std::int64_t{at} * in_row, raw, T(0.0f));
     if constexpr (Adds) row.load_once(residual + std::int64_t{at} * residual_row, added, T(0.0f));
     if constexpr (Ahead) {

@@ -147,8 +147,8 @@ struct PackedRotary {
     std::int64_t const row = by_slots.quotient(slot, slots <= std::numeric_limits<std::int32_t>::max());
     auto const k = static_cast<int>(slot - row * by_slots.by);
     RotaryRows::Place const at = rows.place(row);
-    ReadOnce const all(slots * pack_bytes * (Interleaved ? 1 : 2));
-    T const* const from = all(static_cast<T const*>(rows.in.data)) + at.in + k * width;
+    ReadOnce const once(slots * pack_bytes * (Interleaved ? 1 : 2), 1, 1);
+    T const* const from = once(static_cast<T const*>(rows.in.data)) + at.in + k * width;
     T* const to = static_cast<T*>(const_cast<void*>(rows.out.data)) + at.out + k * width;
     Pack<T, width> const first = load_pack<width>(from);
     Pack<T, width> second = first;

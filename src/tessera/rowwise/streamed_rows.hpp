@@ -404,7 +404,7 @@ class StreamedRows {
   }
   /// Nothing is read behind the last row. What lies before a row is in the same 16 bytes.
   KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, int first, int packs_left) const {
-    ReadOnce const once(grid.bytes());
+    ReadOnce const once(grid.bytes(), Operands, 1);
     TESSERA_ROLLED
     for (int k = 0; k < batch && k * threads < packs_left; ++k) {
       int const at = first + k * step, left = grid.columns - (column_in(copied) + at);
@@ -422,7 +422,7 @@ class StreamedRows {
     if (copied.row < rows()) {
       int const which = copied_slot < stream.slots ? copied_slot : copied_slot - stream.slots,
                 first = which * batch * step;
-      ReadOnce const once(grid.bytes());
+      ReadOnce const once(grid.bytes(), Operands, 1);
       int const left = left_in(which, column_in(copied));
       if (!ragged || which < copied.full)
         unroll<batch>([&](auto k) {
