@@ -4,6 +4,7 @@
 #define TESSERA_PASSING_HPP
 
 #include <Kokkos_Macros.hpp>
+#include <cstddef>
 #include <cstdint>
 
 // Operands that pass through the caches: they are read once.
@@ -14,12 +15,10 @@ namespace tessera::detail {
 ///
 /// - All that is read and written: no marks. Whoever needs it next finds it there.
 /// - What is written, but not with all that is read: lines that are read are marked as those to be evicted first.
-/// Results
-///   are then still there for who reads them next, or are written over before they have been written back. 5 to 25 % of
-///   the time of what does either.
-/// - Neither: to be evicted last. Lines of results, written back before them, go in longer runs. 1 to 4 % of the time
-/// of
-///   what writes as much as it reads.
+///   Results are then still there for who reads them next, or are written over before they have been written back: 5 to
+///   25 % of the time of what does either.
+/// - Neither: to be evicted last. Lines of results, written back before them, go in longer runs: 1 to 4 % of the time
+///   of what writes as much as it reads.
 class ReadOnce {
  public:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -30,12 +29,11 @@ class ReadOnce {
 
   ReadOnce() = default;
   /// Of operands of so many bytes each, of which so many are read and so many written.
-  KOKKOS_FORCEINLINE_FUNCTION ReadOnce(std::int64_t bytes, int read, int written)
-      : ReadOnce(bytes * read, bytes * written) {}
+  ReadOnce(std::int64_t bytes, int read, int written) : ReadOnce(bytes * read, bytes * written) {}
   /// Of so many bytes in all.
-  KOKKOS_FORCEINLINE_FUNCTION ReadOnce(std::int64_t read, std::int64_t written) {
+  ReadOnce(std::int64_t read, std::int64_t written) {
     constexpr std::int64_t mega = 1 << 20;
-    if (!marks || read + written < 48 * mega) return;
+    if (read + written < 48 * mega) return;
     if (written <= 42 * mega && read + written <= 112 * mega)
       policy_ = evict_first;
     else if (written <= read)

@@ -56,7 +56,7 @@ struct TransformOfPacks {
 
  protected:
   /// How inputs are read that have so many bytes an element in all.
-  KOKKOS_FORCEINLINE_FUNCTION static ReadOnce once(int packs, std::size_t bytes) {
+  static ReadOnce read_once(int packs, std::size_t bytes) {
     std::int64_t const elements = std::int64_t{packs} * Width;
     return {elements * static_cast<std::int64_t>(bytes), elements * static_cast<std::int64_t>(sizeof(To))};
   }
@@ -124,11 +124,6 @@ struct RowSteps {
   explicit RowSteps(Places const& p) {
     for (int o = 0; o < Operands::operands; ++o) bytes[o] = p.step[o][1];
   }
-  /// Whether all rows are the same one.
-  template <int Operand>
-  KOKKOS_FORCEINLINE_FUNCTION bool repeats() const {
-    return bytes[Operand] == 0;
-  }
   template <int Operand, class T>
   KOKKOS_FORCEINLINE_FUNCTION T* elements(T* data, int row) const {
     // Not by way of a number, of which a compiler does not know that it is an address of global memory.
@@ -165,8 +160,12 @@ struct WholePacks : TransformOfManyPacks<WholePacks<Exec, Width, F, To, From...>
 
   Operands elements;
   int pack_count;
+  ReadOnce once;
 
-  WholePacks(Operands const& operands, Places const& p) : elements(operands), pack_count(p.packs) {}
+  WholePacks(Operands const& operands, Places const& p)
+      : elements(operands),
+        pack_count(p.packs),
+        once(Base::read_once(p.packs, (std::size_t{0} + ... + sizeof(From)))) {}
 
   /// Whether such packs are all there are, where every input has them.
   static bool are_all(Places const& p) { return p.even() && p.rank == 1; }
@@ -183,7 +182,6 @@ struct WholePacks : TransformOfManyPacks<WholePacks<Exec, Width, F, To, From...>
     // Behind the last pack that one again, not to be stored.
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
     [[maybe_unused]] typename Base::Stage stage;
-    [[maybe_unused]] ReadOnce const once = Base::once(packs(), (std::size_t{0} + ... + sizeof(From)));
     wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
       ((leaf<I>(stage).bits[u] = once(reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in)))[pack(u)]),
@@ -207,9 +205,15 @@ struct PacksOfRows : TransformOfManyPacks<PacksOfRows<Exec, Width, F, To, From..
   int pack_count;
   Divisor teams_a_row;
   RowSteps<Operands> step;
+  ReadOnce once;
 
   PacksOfRows(Operands const& operands, Places const& p)
-      : elements(operands), pack_count(p.packs), teams_a_row(static_cast<int>(p.count[0]) / packs_a_team), step(p) {}
+      : elements(operands), pack_count(p.packs), teams_a_row(static_cast<int>(p.count[0]) / packs_a_team), step(p) {
+    std::size_t read = 0;  // bytes of an element, of inputs whose rows are not all the same one
+    int input = 0;
+    ((read += step.bytes[++input] != 0 ? sizeof(From) : 0), ...);
+    once = Base::read_once(p.packs, read);
+  }
 
   static bool are_all(Places const& p) {
     return p.even() && p.rank == 2 && static_cast<int>(p.count[0]) % packs_a_team == 0;
@@ -224,12 +228,9 @@ struct PacksOfRows : TransformOfManyPacks<PacksOfRows<Exec, Width, F, To, From..
   KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
     int const row = team / teams_a_row, first = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
     [[maybe_unused]] typename Base::Stage stage;
-    [[maybe_unused]] ReadOnce const once =
-        Base::once(packs(), (std::size_t{0} + ... + (step.template repeats<I + 1>() ? 0 : sizeof(From))));
     wait_for_kernels_before<Exec>();
     unroll<in_flight>([&](auto u) {
-      ((leaf<I>(stage).bits[u] = (step.template repeats<I + 1>() ? ReadOnce() : once)(
-            step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first))[u * threads]),
+      ((leaf<I>(stage).bits[u] = once(step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first))[u * threads]),
        ...);
     });
     Base::evaluate(

@@ -188,7 +188,11 @@ struct PackedOperands {
         in(operand(x, tiles, group_width, true)),
         scales(operand(s, tiles, group_width, true)),
         packed(tiles.columns > 0 && tiles.columns % group_width == 0 && missing % group_width == 0 && in.packed &&
-               out.packed) {}
+               out.packed) {
+    std::int64_t const elements = tiles.tiles() * tiles.columns;
+    auto const bytes = [&](RowArray const& a) { return elements * static_cast<std::int64_t>(size_of(a.type)); };
+    grid.once = ReadOnce(bytes(x), bytes(y));
+  }
 };
 
 /// Tiles of 128 columns as rows; the rows of the matrix become a leading index, which merges with that of the tiles

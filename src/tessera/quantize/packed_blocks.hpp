@@ -51,6 +51,7 @@ struct PackedBlocks {
   bool wide_stores;                 // of the transposed copy
   std::uint32_t in_step, out_step;  // from row to row, in bytes
   PhiloxKeys keys;
+  ReadOnce once;
 
   /// A thread's place: its pieces of rows and of columns, each of 8; and what there is of the block.
   struct Thread {
@@ -125,8 +126,6 @@ struct PackedBlocks {
   KOKKOS_FORCEINLINE_FUNCTION void load(BlockPlace const& at, Thread const& thread, Words (&raw)[width]) const {
     int const column =
         thread.first_column() < thread.columns_inside ? thread.first_column() : thread.columns_inside - width;
-    std::int64_t const elements = p.rows * p.columns;
-    ReadOnce const once(elements * static_cast<std::int64_t>(sizeof(T)), elements * (p.transposed.present() ? 2 : 1));
     T const* const first = once(static_cast<T const*>(p.in.data)) + at.row() * p.in.row + at.column() + column;
     unroll<width>([&](auto k) {
       int const wanted = thread.first_row() + k, row = wanted < thread.rows_inside ? wanted : thread.rows_inside - 1;
@@ -464,12 +463,15 @@ void start_packed_blocks(Exec const& exec, QuantizeProblem const& problem) {
       return static_cast<std::uint32_t>(a.stride[2] * static_cast<std::int64_t>(size_of(a.type)));
     };
     BlockProblem const blocks(problem);
+    std::int64_t const elements = blocks.rows * blocks.columns;
+    ReadOnce const once(elements * static_cast<std::int64_t>(size_of(problem.in.type)),
+                        elements * (turned.present() ? 2 : 1));
     RowInputs<float>::visit_on_host(problem.in.type, [&](auto tag) {
       auto const start = [&](auto draws) {
         using Kernel = PackedBlocks<Space, typename decltype(tag)::type, decltype(draws)::value>;
         launch<Kernel::threads, 65536 / Kernel::registers / Kernel::threads>(
             "tessera::quantize::blocks", exec, blocks.blocks(), sizeof(typename Kernel::Scratch),
-            Kernel{blocks, wide_stores, step(problem.in), step(problem.out), PhiloxKeys(problem.seed)});
+            Kernel{blocks, wide_stores, step(problem.in), step(problem.out), PhiloxKeys(problem.seed), once});
       };
       if (problem.stochastic)
         start(std::true_type{});

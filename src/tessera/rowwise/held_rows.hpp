@@ -193,9 +193,8 @@ class HeldRows {
   }
   KOKKOS_FORCEINLINE_FUNCTION void load() {
     bool const all = held.has(batch - 1);
-    ReadOnce const once(grid.bytes(), Operands, 1);
     unroll<Operands>([&](auto i) {
-      T const* const source = once(data<T const>(from[i]));
+      T const* const source = grid.once(data<T const>(from[i]));
       if (all) {
         unroll<batch>([&](auto k) { load_one(held.words[i][k], source, k); });
       } else {

@@ -174,6 +174,7 @@ bool start_packed_cross_entropy(Exec const& exec, CrossEntropyProblem const& pro
       constexpr int width = packed_width<T>;
       constexpr char const* label = "tessera::cross_entropy";
       PackedGrid rows(grid, width);
+      rows.pass(1, problem.d_logits.present() ? 1 : 0);
       bool whole = packed_rows(grid, type);
       for (RowArray const* a : {&problem.logits, &problem.d_logits})
         whole = whole && is_packed_operand(*a, grid, width, type);

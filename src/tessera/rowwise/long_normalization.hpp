@@ -253,6 +253,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         return is_packed_operand(a, grid, width, type) || is_packed_operand(a, grid, width, Scalar::fp32);
       };
       PackedGrid rows(grid, width);
+      rows.pass(problem.residual.present() ? 2 : 1, problem.sum.present() ? 2 : 1);
       bool whole = packed_rows(grid, type) && is_parameter(problem.weight) && is_parameter(problem.bias) &&
                    is_packed_output<T>(problem.out, grid);
       for (RowArray const* a : {&problem.in, &problem.residual, &problem.sum})

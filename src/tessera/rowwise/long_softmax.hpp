@@ -89,6 +89,7 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       PackedGrid rows(grid, width);
+      rows.pass(1, 1);
       bool const whole = packed_rows(grid, type) && is_packed_operand(problem.in, grid, width, type) &&
                          is_packed_output<T>(problem.out, grid);
       if (!whole && !make_ragged<T>(rows, grid, problem.in, problem.out)) return;

@@ -141,6 +141,7 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       PackedGrid rows(grid, width);
+      rows.pass(2, 1);
       bool whole = packed_rows(grid, type);
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out})
         whole = whole && is_packed_operand(*a, grid, width, type);

@@ -131,11 +131,10 @@ class MailedPairs : public MailedPart<Exec, T, 2, true> {
     if (i < rows) {
       T const* source[2];
       Base::sources_of(i, source);
-      ReadOnce const once(this->grid.bytes(), 2, 1);
       TESSERA_ROLLED
       for (int behind = left(); behind > 0; behind -= takers, first += takers, second += takers) {
-        Atoms::copy_ahead(first, source[0], once);
-        Atoms::copy_ahead(second, source[1], once);
+        Atoms::copy_ahead(first, source[0], this->grid.once);
+        Atoms::copy_ahead(second, source[1], this->grid.once);
         unroll<2>([&](auto which) { source[which] += step; });
       }
     }

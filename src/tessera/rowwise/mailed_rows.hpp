@@ -267,13 +267,13 @@ class MailedRows : public MailedPart<Exec, T, Operands, false> {
     if (i < rows) {
       T const* source[Operands];
       Base::sources_of(i, source);
-      ReadOnce const once(this->grid.bytes(), Operands, 1);
       int left = packs - Atoms::thread();
       TESSERA_ROLLED
       for (; left > 0; left -= batch * takers, to += Operands * batch * takers)
         unroll<Operands>([&](auto which) {
           unroll<batch>([&](auto k) {
-            if (k * takers < left) Atoms::copy_ahead(&to[(which * batch + k) * takers], source[which] + k * step, once);
+            if (k * takers < left)
+              Atoms::copy_ahead(&to[(which * batch + k) * takers], source[which] + k * step, this->grid.once);
           });
           source[which] += batch * step;
         });

@@ -92,11 +92,11 @@ struct PackedNorm {
       int turn = 0;
       TESSERA_ROLLED
       for (int step = team.league_rank(); step < steps; step += teams) {
-        work(row(step), table, turn);
+        work(Row(grid, step), table, turn);
         turn ^= 1;
       }
     } else {
-      work(row(team.league_rank()), Table{}, 0);
+      work(Row(grid, team.league_rank()), Table{}, 0);
     }
   }
 
@@ -114,9 +114,6 @@ struct PackedNorm {
     return table;
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION Row row(int team) const {
-    return {grid, team, residual.present() ? 2 : 1, sum.present() ? 2 : 1};
-  }
   KOKKOS_FORCEINLINE_FUNCTION void work(Row const& row, Table const& table, int turn) const {
     Raw raw;
     Values x;

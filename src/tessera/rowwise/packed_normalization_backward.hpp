@@ -210,12 +210,11 @@ struct PackedNormBackward {
   KOKKOS_FORCEINLINE_FUNCTION void copy(Source& source, Columns const& mine, Raw* to) const {
     if (source.step < steps) {
       bool const is = inside(source.step);
-      ReadOnce const once(grid.bytes(), d_sum.present() ? 3 : 2, 1);
       unroll<packs>([&](auto k) {
         if (is && has(mine, k)) {
-          Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width, once);
-          Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width, once);
-          if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width, once);
+          Atoms::copy_ahead(&place(to, 0, k), source.in + k * Shape::lanes * width, grid.once);
+          Atoms::copy_ahead(&place(to, 1, k), source.d_out + k * Shape::lanes * width, grid.once);
+          if (d_sum.present()) Atoms::copy_ahead(&place(to, 2, k), source.d_sum + k * Shape::lanes * width, grid.once);
         } else if (!is) {
           for (int j = 0; j < width; ++j) place(to, 0, k)[j] = place(to, 1, k)[j] = T(0.0f);
         }
@@ -412,6 +411,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
       PackedGrid rows(grid, width);
+      rows.pass(problem.d_sum.present() ? 3 : 2, 1);
       bool whole = packed_rows(grid, type) && (is_packed_operand(problem.weight, grid, width, type) ||
                                                is_packed_operand(problem.weight, grid, width, Scalar::fp32));
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out, &problem.d_sum})

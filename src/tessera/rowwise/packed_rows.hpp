@@ -71,6 +71,7 @@ struct PackedGrid {
   bool ragged = false;  // of rows that begin anywhere: then `packs` is how many one may have
   PackPhase phase;
   std::int64_t apart = 0;  // of ragged rows: before this one there are the elements of a pack behind a row's last one
+  ReadOnce once;
 
   PackedGrid(TileGrid const& grid, int width, std::int64_t missing = 0)
       : rows(grid.tiles()),
@@ -81,9 +82,9 @@ struct PackedGrid {
         matrix_rows(grid.rows),
         inner(grid.leading[1]),
         columns(static_cast<int>(grid.columns)) {}
-  /// Of the rows of an operand whose packs have so many.
-  KOKKOS_FORCEINLINE_FUNCTION std::int64_t bytes(std::size_t of_pack = pack_bytes) const {
-    return rows * packs * static_cast<std::int64_t>(of_pack);
+  /// How the rows of a kernel are read that reads so many operands of them and writes so many.
+  void pass(int read, int written) {
+    once = ReadOnce(rows * packs * static_cast<std::int64_t>(pack_bytes), read, written);
   }
 };
 
@@ -173,9 +174,7 @@ struct PackedRow {
 
   KOKKOS_FORCEINLINE_FUNCTION PackedRow(int own_lane, int packs_of_row, ReadOnce operands = {})
       : lane(own_lane), count(packs_of_row), once(operands) {}
-  /// Of a kernel that reads so many operands and writes so many.
-  KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team, int read = 1, int written = 1)
-      : once(grid.bytes(sizeof(Raw)), read, written) {
+  KOKKOS_FORCEINLINE_FUNCTION PackedRow(PackedGrid const& grid, int team) : once(grid.once) {
     int const thread = Atoms::thread();
     lane = thread % lanes;
     std::int64_t const row = static_cast<std::int64_t>(team) * Shape::rows_a_team + thread / lanes;

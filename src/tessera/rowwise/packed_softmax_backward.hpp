@@ -134,7 +134,7 @@ struct PackedSoftmaxBackward {
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
-    Row const row(grid, team.league_rank(), 2);
+    Row const row(grid, team.league_rank());
     Raw raw, gradient;
     row.load(in, raw, rest);
     row.load(d_out, gradient, T(0.0f));

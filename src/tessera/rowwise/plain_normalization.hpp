@@ -35,10 +35,10 @@ struct PlainNorm {
   T const* residual = nullptr;
   T* sum = nullptr;
   int residual_row = 0, sum_row = 0;
+  ReadOnce once = {};
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     int const thread = Atoms::thread(), at = team.league_rank() * Shape::rows_a_team + thread / Shape::lanes;
-    ReadOnce const once(std::int64_t{rows} * packs * pack_bytes, Adds ? 2 : 1, Adds && sum != nullptr ? 2 : 1);
     Row const row(thread % Shape::lanes, at < rows ? packs : 0, once);
     Raw raw;
     [[maybe_unused]] Raw added, slopes, offsets;
@@ -154,7 +154,7 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
         Kernel{data(a.in), data(a.weight), data(a.bias), data(a.out), value(a.mean), value(a.rstd),
                static_cast<int>(rows.rows), rows.packs, step(a.in), step(a.out), static_cast<float>(problem.epsilon),
                static_cast<float>(1.0 / static_cast<double>(rows.columns)), data(a.residual), data(a.sum),
-               step(a.residual), step(a.sum)});
+               step(a.residual), step(a.sum), rows.once});
     started = true;
   };
   auto const start_kind = [&](auto few, auto shape, auto adds) {

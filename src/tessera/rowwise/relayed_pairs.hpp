@@ -75,11 +75,10 @@ class RelayedPairs : public RelayedRows<Exec, T, Packs, true> {
       unroll<2>([&](auto which) {
         source[which] = static_cast<T const*>(operands[which].data) + offsets[which] + this->column();
       });
-      ReadOnce const once(this->grid.bytes(), 2, 2);
       TESSERA_ROLLED
       for (int behind = left; behind > 0; behind -= takers, first += takers, second += takers) {
-        Atoms::copy_ahead(first, source[0], once);
-        Atoms::copy_ahead(second, source[1], once);
+        Atoms::copy_ahead(first, source[0], this->grid.once);
+        Atoms::copy_ahead(second, source[1], this->grid.once);
         unroll<2>([&](auto which) { source[which] += step; });
       }
     }

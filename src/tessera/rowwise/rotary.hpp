@@ -139,6 +139,7 @@ struct PackedRotary {
   std::int64_t slots;  // all of them; of a head:
   Divisor by_slots;
   int half;  // elements, from the first half's packs to the second's
+  ReadOnce once;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
@@ -147,7 +148,6 @@ struct PackedRotary {
     std::int64_t const row = by_slots.quotient(slot, slots <= std::numeric_limits<std::int32_t>::max());
     auto const k = static_cast<int>(slot - row * by_slots.by);
     RotaryRows::Place const at = rows.place(row);
-    ReadOnce const once(slots * pack_bytes * (Interleaved ? 1 : 2), 1, 1);
     T const* const from = once(static_cast<T const*>(rows.in.data)) + at.in + k * width;
     T* const to = static_cast<T*>(const_cast<void*>(rows.out.data)) + at.out + k * width;
     Pack<T, width> const first = load_pack<width>(from);
@@ -217,12 +217,13 @@ bool start_packed_rotary(Exec const& exec, RotaryProblem const& problem, TileGri
       if (grid.columns % (problem.interleaved ? width : 2 * width) != 0) return;
       RotaryRows const rows = rotary_rows(problem, grid, width, true);
       if (!rows.in.packed || !rows.out.packed) return;
+      ReadOnce const once(grid.tiles() * grid.columns * static_cast<std::int64_t>(sizeof(T)), 1, 1);
       auto const start = [&](auto interleaved) {
         using Kernel = PackedRotary<KernelSpace<Exec>, T, decltype(interleaved)::value>;
         std::int64_t const of_head = grid.columns / width / (problem.interleaved ? 1 : 2), all = of_head * grid.tiles();
         launch<Kernel::threads, 8>(KernelLabel{"tessera::rotary_embedding", "packs"}, exec,
                                    (all + Kernel::threads - 1) / Kernel::threads, 0,
-                                   Kernel{rows, all, Divisor(of_head), static_cast<int>(pairs)});
+                                   Kernel{rows, all, Divisor(of_head), static_cast<int>(pairs), once});
       };
       if (problem.interleaved)
         start(std::true_type{});

@@ -404,14 +404,13 @@ class StreamedRows {
   }
   /// Nothing is read behind the last row. What lies before a row is in the same 16 bytes.
   KOKKOS_FORCEINLINE_FUNCTION void copy_part(Raw* to, int first, int packs_left) const {
-    ReadOnce const once(grid.bytes(), Operands, 1);
     TESSERA_ROLLED
     for (int k = 0; k < batch && k * threads < packs_left; ++k) {
       int const at = first + k * step, left = grid.columns - (column_in(copied) + at);
       unroll<Operands>([&](auto i) {
         Raw* const place = to + (i * batch + k) * threads;
         if (left >= width || copied.row < grid.apart)
-          Atoms::copy_ahead(place, source[i] + at, once);
+          Atoms::copy_ahead(place, source[i] + at, grid.once);
         else
           Atoms::copy_ahead_part(place, source[i] + at, left);
       });
@@ -422,13 +421,13 @@ class StreamedRows {
     if (copied.row < rows()) {
       int const which = copied_slot < stream.slots ? copied_slot : copied_slot - stream.slots,
                 first = which * batch * step;
-      ReadOnce const once(grid.bytes(), Operands, 1);
       int const left = left_in(which, column_in(copied));
       if (!ragged || which < copied.full)
         unroll<batch>([&](auto k) {
           if (ragged || k * threads < left)
-            unroll<Operands>(
-                [&](auto i) { Atoms::copy_ahead(to + (i * batch + k) * threads, source[i] + first + k * step, once); });
+            unroll<Operands>([&](auto i) {
+              Atoms::copy_ahead(to + (i * batch + k) * threads, source[i] + first + k * step, grid.once);
+            });
         });
       else
         copy_part(to, first, left);
