@@ -8,6 +8,7 @@
 
 #include <tessera/quantize.hpp>
 #include <tessera/quantize/scale.hpp>
+#include <tessera/rowwise/packed_pairs.hpp>
 #include <tessera/rowwise/packed_rows.hpp>
 
 // Groups of whole packs of 8 elements on machines with warps (see packed_rows.hpp): rows, tiles of 128 as rows of their
@@ -37,7 +38,7 @@ KOKKOS_FORCEINLINE_FUNCTION MagnitudeBits packed_amax(typename Group::Raw const 
 template <class Exec, class Shape, class T>
 struct LineGroup : PackedRow<Exec, Shape, T, group_width> {
   static constexpr int threads = Shape::threads, warps = Shape::warps, groups_a_team = Shape::rows_a_team;
-  static constexpr int registers = 64;
+  static constexpr int registers = Shape::registers;
   using Element = T;
   using PackedRow<Exec, Shape, T, group_width>::PackedRow;
 
@@ -223,10 +224,13 @@ inline PackedOperands line_rows(RowArray out, RowArray in, RowArray const& scale
   return {out, in, scales, count * in.extent[3] - columns};
 }
 
-/// f(Shape{}) for groups of so many packs.
-template <class F>
+/// f(Shape{}) for groups of so many packs of T. A pack of bytes is half of one of 16 bits: of few, more threads read
+/// longer lines together.
+template <class T, class F>
 void with_group_shape(std::int64_t packs, F const& f) {
-  if (packs <= 16)
+  if (packs <= 16 && sizeof(T) == 1)
+    f(PairShape<8, 256, 0, 2, 32>{});
+  else if (packs <= 16)
     f(PackedShape<4, 256, 4>{});
   else if (packs <= 32)
     f(PackedShape<8, 256, 4>{});
@@ -268,7 +272,7 @@ bool with_packed_groups(QuantizeProblem const& problem, F const& f) {
   }
   PackedOperands const operands = group_rows(problem);
   if (!operands.packed || operands.tiles.columns > longest_packed_group) return false;
-  with_group_shape(operands.grid.packs, [&](auto shape) {
+  with_group_shape<T>(operands.grid.packs, [&](auto shape) {
     using Group = LineGroup<Exec, decltype(shape), T>;
     f(std::type_identity<Group>{}, operands, (operands.grid.rows + Group::groups_a_team - 1) / Group::groups_a_team);
   });
