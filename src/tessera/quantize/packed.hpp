@@ -293,9 +293,11 @@ bool start_packed_quantize(char const* label, Exec const& exec, QuantizeProblem 
       started = with_packed_groups<Space, typename decltype(tag)::type>(
           problem, [&](auto group, PackedOperands const& o, std::int64_t teams) {
             using Group = typename decltype(group)::type;
+            PackedGrid grid = o.grid;
+            if (part == QuantizePart::amax) grid.once = {};  // it will be read again
             launch<Group::threads, 65536 / Group::registers / Group::threads>(
                 label, exec, teams, 0,
-                PackedQuantize<Space, Group>{o.grid, part == QuantizePart::amax ? Operand{} : o.out, o.in,
+                PackedQuantize<Space, Group>{grid, part == QuantizePart::amax ? Operand{} : o.out, o.in,
                                              part == QuantizePart::amax ? Operand{} : o.scales, problem.amax,
                                              largest_of(problem.out.type), part == QuantizePart::rounding});
           });
