@@ -55,6 +55,11 @@ struct TransformOfPacks {
   }
 
  protected:
+  /// Functors that ask whether arguments are usual compute for so long, and have so much text, that the next kernel had
+  /// better be placed meanwhile.
+  KOKKOS_FORCEINLINE_FUNCTION static void wait_for_kernels() {
+    wait_for_kernels_before<Exec, Operands::may_be_usual>();
+  }
   /// How inputs are read that have so many bytes an element in all.
   static ReadOnce read_once(int packs, std::size_t bytes) {
     std::int64_t const elements = std::int64_t{packs} * Width;
@@ -182,7 +187,7 @@ struct WholePacks : TransformOfManyPacks<WholePacks<Exec, Width, F, To, From...>
     // Behind the last pack that one again, not to be stored.
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
     [[maybe_unused]] typename Base::Stage stage;
-    wait_for_kernels_before<Exec>();
+    Base::wait_for_kernels();
     unroll<in_flight>([&](auto u) {
       ((leaf<I>(stage).bits[u] = once(reinterpret_cast<PackBits<From, Width> const*>(leaf<I>(elements.in)))[pack(u)]),
        ...);
@@ -228,7 +233,7 @@ struct PacksOfRows : TransformOfManyPacks<PacksOfRows<Exec, Width, F, To, From..
   KOKKOS_FORCEINLINE_FUNCTION void run(int team, int thread, std::index_sequence<I...> inputs) const {
     int const row = team / teams_a_row, first = (team - row * static_cast<int>(teams_a_row)) * packs_a_team + thread;
     [[maybe_unused]] typename Base::Stage stage;
-    wait_for_kernels_before<Exec>();
+    Base::wait_for_kernels();
     unroll<in_flight>([&](auto u) {
       ((leaf<I>(stage).bits[u] = once(step.template pack<I + 1, Width>(leaf<I>(elements.in), row, first))[u * threads]),
        ...);
@@ -275,7 +280,7 @@ struct SinglePacks : TransformOfPacks<SinglePacks<Exec, Width, F, To, From...>, 
     int const pack = inside ? own : packs() - 1, row = pack / packs_a_row,
               column = pack - row * static_cast<int>(packs_a_row);
     [[maybe_unused]] typename Base::Stage stage;
-    wait_for_kernels_before<Exec>();
+    Base::wait_for_kernels();
     ((leaf<I>(stage).bits[0] = *step.template pack<I + 1, Width>(leaf<I>(elements.in), row, column)), ...);
     Base::evaluate(
         inputs, elements.f, stage, [&](int) { return inside; },
@@ -317,7 +322,7 @@ struct PackTransform : TransformOfManyPacks<PackTransform<Exec, Width, F, To, Fr
     // Behind the last pack that one again, not to be stored.
     auto const inside = [&](int u) { return packs() - first > u * threads; };
     auto const pack = [&](int u) { return inside(u) ? first + u * threads : packs() - 1; };
-    wait_for_kernels_before<Exec>();
+    Base::wait_for_kernels();
     if (even) {
       unroll<in_flight>([&](auto u) { place[u] = places.even_place(pack(u)); });
       unroll<in_flight>([&](auto u) { (load_or_repeat<I>(leaf<I>(stage).bits[u], place[u]), ...); });
