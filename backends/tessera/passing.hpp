@@ -4,7 +4,6 @@
 #define TESSERA_PASSING_HPP
 
 #include <Kokkos_Macros.hpp>
-#include <cstddef>
 #include <cstdint>
 
 // Operands that pass through the caches: they are read once.
