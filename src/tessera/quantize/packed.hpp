@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/quantize.hpp>
 #include <tessera/quantize/scale.hpp>
@@ -228,10 +229,9 @@ inline PackedOperands line_rows(RowArray out, RowArray in, RowArray const& scale
 /// longer lines together.
 template <class T, class F>
 void with_group_shape(std::int64_t packs, F const& f) {
-  if (packs <= 16 && sizeof(T) == 1)
-    f(PairShape<8, 256, 0, 2, 32>{});
-  else if (packs <= 16)
-    f(PackedShape<4, 256, 4>{});
+  using Few = std::conditional_t<sizeof(T) == 1, PairShape<8, 256, 0, 2, 32>, PackedShape<4, 256, 4>>;
+  if (packs <= 16)
+    f(Few{});
   else if (packs <= 32)
     f(PackedShape<8, 256, 4>{});
   else if (packs <= 64)
