@@ -128,12 +128,12 @@ template <class Functor>
 concept StartsEarly = Functor::starts_early;
 
 /// What the kernels before this one have written is there. Where none starts early it is so from the beginning.
-/// `FollowedEarly`: the kernel behind it may start now; otherwise when all teams of this one have ended, which is
+/// If `followed_early` the kernel behind it may start now; otherwise when all teams of this one have ended, which is
 /// faster unless that kernel has much to do first.
-template <class Exec, bool FollowedEarly = false>
-KOKKOS_FORCEINLINE_FUNCTION void wait_for_kernels_before() {
-  if constexpr (requires { Machine<Exec>::template wait_for_kernels_before<FollowedEarly>(); })
-    Machine<Exec>::template wait_for_kernels_before<FollowedEarly>();
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION void wait_for_kernels_before([[maybe_unused]] bool followed_early = false) {
+  if constexpr (requires { Machine<Exec>::wait_for_kernels_before(followed_early); })
+    Machine<Exec>::wait_for_kernels_before(followed_early);
 }
 
 /// Teams, and the tiles they work on, are counted in 31 bits.

@@ -115,10 +115,7 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>, W> {
     auto const tile = kernel.tile(team.league_rank());
     Stream<Kernel, Atoms, Stage, W> stream{kernel, tile, stages, thread,
                                            kernel.steps(static_cast<Stage const*>(nullptr), tile)};
-    if (followed_early)
-      wait_for_kernels_before<Kokkos::Cuda, true>();
-    else
-      wait_for_kernels_before<Kokkos::Cuda, false>();
+    wait_for_kernels_before<Kokkos::Cuda>(followed_early);
     stream.fill();
     CopyingMath<Atoms, decltype(stream)> math{{thread, stages}, stream};
     kernel.body(math, tile, stream);

@@ -143,10 +143,9 @@ struct Machine<Kokkos::Cuda> {
     return __shfl_xor_sync(~0u, x, distance);
   }
   /// In a kernel that starts early.
-  template <bool FollowedEarly>
-  __device__ __forceinline__ static void wait_for_kernels_before() {
+  __device__ __forceinline__ static void wait_for_kernels_before([[maybe_unused]] bool followed_early) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if constexpr (FollowedEarly) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    if (followed_early) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   }

@@ -29,7 +29,7 @@ struct MergeKernel {
   std::int64_t tiles = 0, tiles_a_team = 1;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    wait_for_kernels_before<Exec, true>();  // attention may follow, whose teams have barriers and maps to make first
+    wait_for_kernels_before<Exec>(true);  // attention may follow, whose teams have barriers and maps to make first
     for_each_tile<Exec, Acc, Shape>(team, grid, tiles, tiles_a_team, [&](auto& row) {
       RowInputs<Acc>::visit(part.type, [&](auto tag) {
         using T = typename decltype(tag)::type;

@@ -41,7 +41,7 @@ struct PackedMerge {
     Out* const to = static_cast<Out*>(const_cast<void*>(out.data)) + out.offset(grid, at);
     float* const to_lse =
         lse.present() ? static_cast<float*>(const_cast<void*>(lse.data)) + lse.value_offset(at) : nullptr;
-    wait_for_kernels_before<Exec, true>();  // attention may follow, whose teams have barriers and maps to make first
+    wait_for_kernels_before<Exec>(true);  // attention may follow, whose teams have barriers and maps to make first
     if (exists) merge(from, to, to_lse);
   }
 

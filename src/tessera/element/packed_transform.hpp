@@ -57,9 +57,7 @@ struct TransformOfPacks {
  protected:
   /// Functors that ask whether arguments are usual compute for so long, and have so much text, that the next kernel had
   /// better be placed meanwhile.
-  KOKKOS_FORCEINLINE_FUNCTION static void wait_for_kernels() {
-    wait_for_kernels_before<Exec, Operands::may_be_usual>();
-  }
+  KOKKOS_FORCEINLINE_FUNCTION static void wait_for_kernels() { wait_for_kernels_before<Exec>(Operands::may_be_usual); }
   /// How inputs are read that have so many bytes an element in all.
   static ReadOnce read_once(int packs, std::size_t bytes) {
     std::int64_t const elements = std::int64_t{packs} * Width;

@@ -33,10 +33,7 @@ struct ReduceRowsKernel {
   static constexpr std::size_t scratch_bytes = threads / Machine<Exec>::lanes * sizeof(A);
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
-    if (out_of_parts != 0)
-      wait_for_kernels_before<Exec, true>();  // the kernel that joins parts has its text to fetch
-    else
-      wait_for_kernels_before<Exec>();
+    wait_for_kernels_before<Exec>(out_of_parts != 0);  // the kernel that joins parts has its text to fetch
     with_step<In, A>(step, [&]<template <class> class Step>() { run<Step>(team); });
   }
 
