@@ -29,6 +29,7 @@ namespace tessera::detail {
 ///     settled(scratch)            the same place in scratch, which is not computed again wherever it is needed
 ///     copy_ahead(to, from)        begins to copy a pack from memory to this thread's place in scratch
 ///     copy_ahead(to, from, once)  the same of an operand that is read as the ReadOnce says
+///     copy_ahead_at<A, B>(to, from)  the same to A packs behind `to` from B elements behind `from`
 ///     copy_ahead_part(to, from, n)  the same of its first n elements, which is all that is read
 ///     end_copies()                those since the last call are a group, which may be empty
 ///     wait_for_copies(n)          all groups of this thread have arrived but the newest n (or fewer)

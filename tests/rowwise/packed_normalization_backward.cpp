@@ -13,8 +13,28 @@ using namespace tessera::test;
 
 namespace {
 
-template <class T, class W = float>
-void check_norm(std::size_t rows, std::size_t n, bool adds = true) {
+constexpr auto start_packed = [](auto const& problem, detail::TileGrid const& grid) {
+  return detail::start_packed_norm_backward(Warps{}, problem, grid);
+};
+
+/// Starts the kernel of rows that teams on all multiprocessors of a GPU share by mail, where gradients are added that
+/// come late: here by few teams, which reach each other's scratch.
+template <class T>
+auto start_late(int teams, int groups) {
+  return [=](auto const& problem, detail::TileGrid const& grid) {
+    using Kernel = detail::RelayedNormBackward<Warps, T, true>;
+    return detail::start_relayed_norm_backward<Kernel>(Warps{}, problem, grid, [&](Kernel const& kernel, int) {
+      detail::RelayLayout layout{.teams = teams, .groups = groups, .ahead = sizeof(T) == 4 ? 1 : 3};
+      layout.part = detail::part_of_team(kernel.grid.packs, teams);
+      REQUIRE(layout.part <= Kernel::Rows::most_packs);
+      layout.stages = layout.ahead + Kernel::Rows::on_their_way;
+      return layout;
+    });
+  };
+}
+
+template <class T, class W = float, class Start = decltype(start_packed)>
+void check_norm(std::size_t rows, std::size_t n, bool adds = true, Start const& start = start_packed) {
   CAPTURE(rows);
   CAPTURE(n);
   CAPTURE(adds);
@@ -50,9 +70,9 @@ void check_norm(std::size_t rows, std::size_t n, bool adds = true) {
     poison(db);
     detail::collapse(problem.in, problem.d_in, problem.d_out, problem.mean, problem.rstd, problem.weight,
                      problem.d_sum);
-    std::int64_t const parts = detail::start_packed_norm_backward(Warps{}, problem, detail::row_grid(problem.in));
+    std::int64_t const parts = start(problem, detail::row_grid(problem.in));
     REQUIRE(parts > 0);
-    if (n <= 131072 && n % detail::packed_width<T> == 0)
+    if (std::is_same_v<Start, decltype(start_packed)> && n <= 131072 && n % detail::packed_width<T> == 0)
       CHECK(parts <=
             detail::packed_norm_backward_teams(Warps{}, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)));
     detail::finish_norm_backward<float>(Warps{}, problem, detail::NormBackwardSums<float>(problem, parts), parts);
@@ -88,6 +108,12 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   for (std::size_t n : {7u, 63u, 200u, 1001u}) check_norm<bf16_t>(100, n);  // not of whole packs
   check_norm<bf16_t>(5, 4095);
   check_norm<float>(37, 777);
+}
+
+TEST_CASE("packed rows on warps: gradients of norms to which something is added that comes late") {
+  check_norm<bf16_t>(21, 8 * 2000, true, start_late<bf16_t>(2, 1));  // more rows than are relayed at a time
+  check_norm<float>(9, 4 * 2020, true, start_late<float>(2, 2));
+  check_norm<fp16_t>(3, 8 * 700, true, start_late<fp16_t>(3, 2));  // threads without a pack
 }
 
 #endif

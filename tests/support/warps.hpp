@@ -286,6 +286,10 @@ struct WarpAtoms<test::Warps> {
   static void copy_ahead(Pack<T, N>* to, T const* from, ReadOnce = {}) {
     test::WarpScheduler::instance().copy(to, load_pack<N>(from));
   }
+  template <int To, int From, class T, int N>
+  static void copy_ahead_at(Pack<T, N>* to, T const* from) {
+    copy_ahead(to + To, from + From);
+  }
   template <class T, int N>
   static void copy_ahead_part(Pack<T, N>* to, T const* from, int count) {
     Pack<T, N> part;

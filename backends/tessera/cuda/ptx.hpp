@@ -314,6 +314,13 @@ template <int Size>
 __device__ __forceinline__ void copy_async(void* to, void const* from) {
   copy_async<Size>(shared_address(to), from);
 }
+/// 16 bytes that lie so many behind `to` and `from`, whose sums take no instructions.
+template <int To, int From>
+__device__ __forceinline__ void copy_async_at(void* to, void const* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0 + %2], [%1 + %3], 16;" ::"r"(shared_address(to)), "l"(from),
+               "n"(To), "n"(From)
+               : "memory");
+}
 /// The same of 16 bytes, as a policy of the second-level cache wants them.
 __device__ __forceinline__ void copy_async(void* to, void const* from, std::uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),

@@ -154,6 +154,15 @@ struct WarpAtoms<Kokkos::Cuda> {
     *to = load_pack<N>(from);
 #endif
   }
+  template <int To, int From, class T, int N>
+  __device__ __forceinline__ static void copy_ahead_at(Pack<T, N>* to, T const* from) {
+#if __CUDA_ARCH__ >= 800
+    static_assert(sizeof(*to) == 16);
+    ptx::copy_async_at<To * 16, From* static_cast<int>(sizeof(T))>(to, from);
+#else
+    to[To] = load_pack<N>(from + From);
+#endif
+  }
   template <class T, int N>
   __device__ __forceinline__ static void copy_ahead_part(Pack<T, N>* to, T const* from, int count) {
     // In words, not as 16 bytes of which some are to be left out: compute-sanitizer counts these as read.

@@ -41,7 +41,8 @@ struct LongNormGradient {
         centered(problem.centered) {}
 
  protected:
-  KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(LongRowPlace const& row) const {
+  template <class Place>
+  KOKKOS_FORCEINLINE_FUNCTION Statistics statistics(Place const& row) const {
     std::int64_t at[2];
     row.offsets({mean, rstd}, at);
     return {centered ? static_cast<float const*>(mean.data)[at[0]] : 0.0f, static_cast<float const*>(rstd.data)[at[1]]};

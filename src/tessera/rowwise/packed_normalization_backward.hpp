@@ -429,7 +429,8 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       if (whole && together == 1) {
         with_staying_shape<T>(staying_lanes(grid.columns), start);
       } else if (whole) {
-        started = start_relayed_norm_backward<T>(exec, problem, grid, together);
+        started = together > 0 ? start_relayed_norm_backward<T>(exec, problem, grid, together)
+                               : start_mailed_norm_backward<T>(exec, problem, grid);
         if (started == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
       } else if (neighbours) {
         if (rows.flat && together == 1 &&

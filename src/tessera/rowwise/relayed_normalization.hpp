@@ -176,6 +176,7 @@ bool start_relayed_norm(Exec const& exec, NormProblem const& problem, PackedGrid
                   problem.centered};
     kernel.layout = lay_out(std::type_identity<Kernel>{});
     if (kernel.layout.groups == 0) return false;
+    kernel.layout.simple = are_simple_rows(rows, a.out, a.in, a.mean, a.rstd, a.residual, a.sum);
     launch_relayed<typename Kernel::Rows>(problem.label, exec, kernel.layout, Operands, kernel);
     return true;
   };

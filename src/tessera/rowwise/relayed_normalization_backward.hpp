@@ -4,7 +4,9 @@
 #define TESSERA_ROWWISE_RELAYED_NORMALIZATION_BACKWARD_HPP
 
 #include <cstdint>
+#include <type_traits>
 
+#include <tessera/rowwise/late_rows.hpp>
 #include <tessera/rowwise/long_norm_gradient.hpp>
 #include <tessera/rowwise/relayed_rows.hpp>
 #include <tessera/rowwise/staying_shapes.hpp>
@@ -17,14 +19,17 @@ template <class Exec, class T>
 using RelayedNormGradient =
     StagedNormGradient<Exec, T, RelayedGradientRows<Exec, T>::takers, RelayedGradientRows<Exec, T>::packs>;
 
-/// Gradients of norms whose rows are too long for a team. The sums of a thread's columns stay in its registers.
 template <class Exec, class T>
+using LateGradientRows = LateRows<Exec, T, staying_columns / packed_width<T>>;
+
+/// Gradients of norms whose rows are too long for a team. The sums of a thread's columns stay in its registers. What is
+/// added to them is there when a row is written, or from the beginning.
+template <class Exec, class T, bool AddsLate>
 struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
-  using Rows = RelayedGradientRows<Exec, T>;
+  using Rows = std::conditional_t<AddsLate, LateGradientRows<Exec, T>, RelayedGradientRows<Exec, T>>;
   using Staged = RelayedNormGradient<Exec, T>;
   using Base = LongNormGradient<Staged>;
   using typename Base::Atoms, typename Base::Sums, typename Base::Statistics;
-  using Raw = typename Rows::Raw;
   using Values = typename Staged::Values;
   static constexpr bool starts_early = true;
 
@@ -46,11 +51,11 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
                                        return Known{all, own};
                                      });
     else
-      take_rows(rows, team.league_rank() / layout.teams);
+      take_rows(rows);
   }
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION void take_rows(Rows const& rows, int group) const {
+  KOKKOS_FORCEINLINE_FUNCTION void take_rows(Rows const& rows) const {
     typename Staged::Slopes slopes;
     typename Staged::Gradients gradients;
     Statistics now, next;
@@ -62,9 +67,9 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
           now = next;
           if (rows.is_row(i)) next = this->statistics(rows.place(i));
         },
-        [&](int, Raw* stage)
+        [&](int, auto const& stage)
             TESSERA_INLINE_LAMBDA { return Base::joined(Staged::template sums_of<false>(stage, now, slopes, unused)); },
-        [&](int i, Raw* stage, Known const& all) TESSERA_INLINE_LAMBDA {
+        [&](int i, auto const& stage, Known const& all) TESSERA_INLINE_LAMBDA {
           typename Staged::Line const line(this->centered, this->inverse_length, all.statistics.factor, all.sums);
           T* const to = rows.template data<T>(this->d_in, i);
           Staged::template write_row<false>(
@@ -73,47 +78,68 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
                 if (rows.has(k)) store_pack<Rows::width>(to + k * Rows::step, Atoms::template narrowed<T>(out));
               });
         });
-    this->leave(rows, group, gradients);
+    this->leave(rows, rows.which_group(), gradients);
   }
 };
 
 /// Bytes of the workspace for rows of so many columns that teams on all multiprocessors share.
 template <class Exec>
 std::size_t mailed_norm_backward_workspace(Exec const& exec, std::int64_t rows, std::int64_t columns, int gradients) {
-  using Rows = RelayedGradientRows<KernelSpace<Exec>, float>;
+  using Rows = LateGradientRows<KernelSpace<Exec>, float>;
   int const teams = Machine<Exec>::concurrency(exec);
   std::int64_t const groups = std::min(rows, mail_groups<Rows>(teams, (columns + Rows::width - 1) / Rows::width));
   return static_cast<std::size_t>(gradients * groups * columns) * sizeof(float) + pack_bytes +
          Rows::Relay::most_post_bytes(teams);
 }
 
-/// Starts the kernel for packed rows of T that so many teams share, or as many as there are if 0; returns how many
-/// groups of teams have sums to leave, or 0 if they cannot run together, or not with this workspace.
-template <class T, class Exec>
+/// Starts a kernel for packed rows, laid out by lay_out(kernel, operands); returns how many groups of teams have sums
+/// to leave, or 0 if they cannot run together.
+template <class Kernel, class Exec, class LayOut>
 std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
-                                         int teams) {
-  using Kernel = RelayedNormBackward<KernelSpace<Exec>, T>;
-  using Rows = typename Kernel::Rows;
+                                         LayOut const& lay_out) {
   Kernel kernel{{problem, grid}};
   int const operands = problem.d_sum.present() ? 3 : 2;
-  if (teams > 0) {
-    kernel.layout = relay_layout<Rows, Kernel>(exec, kernel.grid, teams, operands,
-                                               packed_norm_backward_teams(exec, kernel.grid.rows, grid.columns));
-  } else {
-    kernel.layout = mail_layout<Rows, Kernel>(exec, kernel.grid, operands, [&](int groups, std::size_t bytes) {
-      auto* const mail = static_cast<std::byte*>(NormBackwardSums<float>(problem, groups).behind);
-      std::ptrdiff_t const before = mail - static_cast<std::byte*>(problem.workspace);
-      return before + static_cast<std::ptrdiff_t>(bytes) <= static_cast<std::ptrdiff_t>(problem.workspace_bytes)
-                 ? mail
-                 : nullptr;
-    });
-  }
+  kernel.layout = lay_out(kernel, operands);
   if (kernel.layout.groups == 0) return 0;
+  kernel.layout.simple =
+      are_simple_rows(kernel.grid, kernel.d_in, kernel.d_out, kernel.in, kernel.d_sum, kernel.mean, kernel.rstd);
   NormBackwardSums<float> const sums(problem, kernel.layout.groups);
   kernel.d_weights = sums.weights;
   kernel.d_biases = sums.biases;
-  launch_relayed<Rows>(problem.label, exec, kernel.layout, operands, kernel);
+  launch_relayed<typename Kernel::Rows>(problem.label, exec, kernel.layout, operands, kernel);
   return kernel.layout.groups;
+}
+
+/// Of rows of T that so many teams share.
+template <class T, class Exec>
+std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
+                                         int teams) {
+  using Kernel = RelayedNormBackward<KernelSpace<Exec>, T, false>;
+  return start_relayed_norm_backward<Kernel>(exec, problem, grid, [&](Kernel const& kernel, int operands) {
+    return relay_layout<typename Kernel::Rows, Kernel>(
+        exec, kernel.grid, teams, operands, packed_norm_backward_teams(exec, kernel.grid.rows, grid.columns));
+  });
+}
+
+/// Of rows of T that as many teams share as there are; returns 0 as well if the workspace is too small.
+template <class T, class Exec>
+std::int64_t start_mailed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid) {
+  auto const mail = [&](int groups, std::size_t bytes) {
+    auto* const behind = static_cast<std::byte*>(NormBackwardSums<float>(problem, groups).behind);
+    std::ptrdiff_t const before = behind - static_cast<std::byte*>(problem.workspace);
+    return before + static_cast<std::ptrdiff_t>(bytes) <= static_cast<std::ptrdiff_t>(problem.workspace_bytes)
+               ? behind
+               : nullptr;
+  };
+  using Plain = RelayedNormBackward<KernelSpace<Exec>, T, false>;
+  using Adding = RelayedNormBackward<KernelSpace<Exec>, T, true>;
+  if (problem.d_sum.present())
+    return start_relayed_norm_backward<Adding>(exec, problem, grid, [&](Adding const& kernel, int) {
+      return mail_layout_of_late<typename Adding::Rows, Adding>(exec, kernel.grid, mail);
+    });
+  return start_relayed_norm_backward<Plain>(exec, problem, grid, [&](Plain const& kernel, int operands) {
+    return mail_layout<typename Plain::Rows, Plain>(exec, kernel.grid, operands, mail);
+  });
 }
 
 }  // namespace tessera::detail

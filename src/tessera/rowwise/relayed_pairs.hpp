@@ -34,7 +34,7 @@ class RelayedPairs : public RelayedRows<Exec, T, Packs, true> {
 
   KOKKOS_FORCEINLINE_FUNCTION RelayedPairs(TeamMember<Exec> const& team, PackedGrid const& of_grid,
                                            RelayLayout const& of_launch, int)
-      : Base(team, of_grid, of_launch, 2, scratch_bytes(of_launch, 2), Relay::bytes_by_mail(of_launch.teams)) {}
+      : Base(team, of_grid, of_launch, 2, scratch_bytes(of_launch, 2), 0, Relay::bytes_by_mail(of_launch.teams)) {}
 
   /// As of RelayedRows, with take(i, stage, second).
   template <class Known, class Expect, class Take, class Write>

@@ -32,6 +32,7 @@ struct RelayLayout {
   int part = 0;               // packs of a row that a team has
   int stages = 1, ahead = 0;  // rows that a team has in scratch; of them those of which all is not known yet
   int second = 0;             // rows of the second operand that it has there, if these are fewer
+  bool simple = false;        // rows of one matrix that are less than 2^31 elements apart in every operand
   void* mail = nullptr;       // by which parts go
 };
 
@@ -48,6 +49,42 @@ KOKKOS_FORCEINLINE_FUNCTION Part merged_by(Relay const& relay, int i, Merge cons
 template <class Relay>
 KOKKOS_FORCEINLINE_FUNCTION void* mail_of_group(void* mail, int team, int teams) {
   return static_cast<std::byte*>(mail) + team / teams * Relay::post_bytes(teams);
+}
+
+/// A row of a launch: PackedRowPlace, for which one multiplication an operand is enough if rows are simple.
+struct RelayedPlace {
+  PackedGrid const& grid;
+  int row;
+  bool simple;
+
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t offset(Operand const& a) const {
+    return simple ? simple_offset(a) : PackedRowPlace(grid, row).offset(a);
+  }
+  /// Of several operands, with one question.
+  template <int N>
+  KOKKOS_FORCEINLINE_FUNCTION void offsets(Operand const (&of)[N], std::int64_t (&to)[N]) const {
+    if (simple) {
+      unroll<N>([&](auto i) { to[i] = simple_offset(of[i]); });
+    } else {
+      PackedRowPlace const at(grid, row);
+      unroll<N>([&](auto i) { to[i] = at.offset(of[i]); });
+    }
+  }
+  template <class Value>
+  KOKKOS_FORCEINLINE_FUNCTION Value& value(Operand const& a) const {
+    return static_cast<Value*>(const_cast<void*>(a.data))[offset(a)];
+  }
+
+ private:
+  KOKKOS_FORCEINLINE_FUNCTION std::int64_t simple_offset(Operand const& a) const {
+    return static_cast<std::int64_t>(row) * static_cast<std::int32_t>(a.row);
+  }
+};
+
+/// Whether all that an operation has are such rows.
+template <class... Operands>
+bool are_simple_rows(PackedGrid const& grid, Operands const&... all) {
+  return grid.flat && ((all.row >= 0 && all.row <= std::numeric_limits<std::int32_t>::max()) && ...);
 }
 
 /// One thread's part of rows of T, `Packs` packs of each of up to three operands.
@@ -70,16 +107,19 @@ class RelayedRows {
   /// Before the kernels before have ended.
   KOKKOS_FORCEINLINE_FUNCTION RelayedRows(TeamMember<Exec> const& team, PackedGrid const& of_grid,
                                           RelayLayout const& of_launch, int operands)
-      : RelayedRows(team, of_grid, of_launch, operands, scratch_bytes(of_launch, operands), Relay::bytes) {}
+      : RelayedRows(team, of_grid, of_launch, operands, scratch_bytes(of_launch, operands), 0, Relay::bytes) {}
 
   KOKKOS_FORCEINLINE_FUNCTION bool relays() const { return Atoms::thread() >= takers; }
-  KOKKOS_FORCEINLINE_FUNCTION bool is_first_team() const { return first == Atoms::thread(); }
+  KOKKOS_FORCEINLINE_FUNCTION bool is_first_team() const { return begin == Atoms::thread() * width; }
   /// Whether the group has a row i, and its place.
   KOKKOS_FORCEINLINE_FUNCTION bool is_row(int i) const { return i < rows; }
-  KOKKOS_FORCEINLINE_FUNCTION LongRowPlace place(int i) const { return {grid, group + i * layout.groups}; }
+  KOKKOS_FORCEINLINE_FUNCTION int which_group() const { return group; }
+  KOKKOS_FORCEINLINE_FUNCTION RelayedPlace place(int i) const {
+    return {grid, group + i * layout.groups, layout.simple};
+  }
   /// Pack k begins k * step elements behind the thread's first one, if it has(k); that is at this column.
   KOKKOS_FORCEINLINE_FUNCTION bool has(int k) const { return k * takers < left; }
-  KOKKOS_FORCEINLINE_FUNCTION int column() const { return first * width; }
+  KOKKOS_FORCEINLINE_FUNCTION int column() const { return begin; }
   template <class X>
   KOKKOS_FORCEINLINE_FUNCTION X* data(Operand const& a, int i) const {
     return static_cast<X*>(const_cast<void*>(a.data)) + place(i).offset(a) + column();
@@ -106,44 +146,52 @@ class RelayedRows {
   KOKKOS_FORCEINLINE_FUNCTION void take_rows(Operand const (&operands)[Operands], Expect const& expect,
                                              Take const& take, Write const& write) const {
     TESSERA_ROLLED
-    for (int i = 0; i < layout.stages; ++i) clear_beyond<Operands>(stage(i));
+    for (int i = 0; i < layout.stages; ++i) clear_beyond<Operands>(mine + i * stage_packs);
     TESSERA_ROLLED
-    for (int i = 0; i < layout.stages - layout.ahead; ++i) copy(operands, i, stage(i));
+    for (int i = 0; i < layout.stages - layout.ahead; ++i) copy(operands, i, mine + i * stage_packs);
     expect(0);
     relay.wait();
-    int taken = 0, written = layout.ahead > 0 ? layout.stages - layout.ahead : 0;  // stages of rows i and i - ahead
+    int const on_their_way = layout.stages - layout.ahead, end = layout.stages * stage_packs;
+    int taken = 0, written = layout.ahead > 0 ? on_their_way * stage_packs : 0;  // stages of rows i and i - ahead
+    auto const move = [&](int& stage) TESSERA_INLINE_LAMBDA {
+      stage += stage_packs;
+      if (stage == end) stage = 0;
+    };
     TESSERA_ROLLED
     for (int i = 0; i < rows + layout.ahead; ++i) {
       if (i < rows) {
         expect(i + 1);
-        Atoms::wait_for_copies(layout.stages - layout.ahead - 1);
-        relay.give(take(i, stage(taken)), i);
+        if (on_their_way == 2)  // a constant number takes fewer instructions
+          Atoms::wait_for_copies(1);
+        else
+          Atoms::wait_for_copies(on_their_way - 1);
+        relay.give(take(i, mine + taken), i);
       }
       int const known = i - layout.ahead;
-      if (known >= 0) write(known, stage(written), relay.template told<Known>(known));
-      copy(operands, known + layout.stages, stage(written));
-      taken = after(taken);
-      written = after(written);
+      if (known >= 0) write(known, mine + written, relay.template told<Known>(known));
+      copy(operands, known + layout.stages, mine + written);
+      move(taken);
+      move(written);
     }
   }
 
  protected:
   KOKKOS_FORCEINLINE_FUNCTION RelayedRows(TeamMember<Exec> const& team, PackedGrid const& of_grid,
                                           RelayLayout const& of_launch, int operands, std::size_t bytes,
-                                          std::size_t relay_bytes)
+                                          std::size_t relay_at, std::size_t stages_at)
       : grid(of_grid),
         layout(of_launch),
-        scratch(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(bytes, 16))),
-        relay(scratch, layout.teams,
+        scratch(Atoms::settled(static_cast<std::byte*>(team.team_scratch(0).get_shmem_aligned(bytes, 16)))),
+        relay(scratch + relay_at, layout.teams,
               layout.mail == nullptr ? nullptr : mail_of_group<Relay>(layout.mail, team.league_rank(), layout.teams),
               team.league_rank() % layout.teams),
         stage_packs(operands * packs * takers) {
     group = team.league_rank() / layout.teams;
     int const before = (team.league_rank() - group * layout.teams) * layout.part, thread = Atoms::thread();
     rows = (static_cast<int>(grid.rows) - group + layout.groups - 1) / layout.groups;
-    first = before + thread;
-    left = (before + layout.part < grid.packs ? before + layout.part : grid.packs) - first;
-    mine = reinterpret_cast<Raw*>(scratch + relay_bytes) + thread;
+    begin = (before + thread) * width;
+    left = (before + layout.part < grid.packs ? layout.part : grid.packs - before) - thread;
+    mine = reinterpret_cast<Raw*>(scratch + stages_at) + thread;
     relay.begin();
   }
 
@@ -153,12 +201,10 @@ class RelayedRows {
   Relay relay;
   int stage_packs;  // of all threads, of all operands
   int group, rows;
-  int first, left;  // the thread's first pack of a row; packs of the team from it on
+  int begin, left;  // the thread's first column; packs of the team from there on
   Raw* mine;        // this thread's place in scratch
 
  private:
-  KOKKOS_FORCEINLINE_FUNCTION Raw* stage(int i) const { return mine + i * stage_packs; }
-  KOKKOS_FORCEINLINE_FUNCTION int after(int i) const { return i + 1 < layout.stages ? i + 1 : 0; }
   /// What no row fills is zero throughout.
   template <int Operands>
   KOKKOS_FORCEINLINE_FUNCTION void clear_beyond(Raw* to) const {
@@ -178,7 +224,7 @@ class RelayedRows {
         if (which * packs * takers >= stage_packs) return;
         T const* const from = static_cast<T const*>(operands[which].data) + offsets[which] + column();
         unroll<packs>([&](auto k) {
-          if (has(k)) Atoms::copy_ahead(&to[(which * packs + k) * takers], from + k * step);
+          if (has(k)) Atoms::template copy_ahead_at<(which * packs + k) * takers, k * step>(to, from);
         });
       });
     }
@@ -222,7 +268,8 @@ RelayLayout relay_layout(Exec const& exec, PackedGrid const& grid, int teams, in
   if (!can_launch_together<Rows::threads, 1, Kernel>(exec)) return layout;
   layout.stages = relay_stages<Rows>(exec, operands);
   if (layout.stages < 2) return layout;
-  layout.ahead = std::min(layout.stages - 2, Rows::most_ahead_nearby);  // one row is on its way at least
+  layout.ahead = std::min(layout.stages - 2, Rows::most_ahead_nearby);
+  layout.stages = layout.ahead + 2;  // three rows on their way, not two: 512x131072 115 -> 118 us
   std::int64_t const at_once =
       groups_at_once<Rows::threads, 1, Kernel>(exec, teams, Rows::scratch_bytes(layout, operands));
   layout.groups = static_cast<int>(std::min({at_once, most_groups, grid.rows}));

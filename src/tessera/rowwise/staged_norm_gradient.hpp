@@ -43,35 +43,44 @@ struct StagedNormGradient {
   KOKKOS_FORCEINLINE_FUNCTION static Raw& place(Raw* stage, int operand, int k) {
     return stage[(operand * packs + k) * Threads];
   }
-  KOKKOS_FORCEINLINE_FUNCTION static Values values(Raw* stage, int operand, int k) {
-    Raw const raw = place(stage, operand, k);
+  KOKKOS_FORCEINLINE_FUNCTION static Raw pack_of(Raw* stage, int operand, int k) { return place(stage, operand, k); }
+  /// Of operands that are each somewhere else.
+  template <class Stages>
+  KOKKOS_FORCEINLINE_FUNCTION static Raw pack_of(Stages const& stages, int operand, int k) {
+    return stages.pack(operand, k);
+  }
+  template <class Stage>
+  KOKKOS_FORCEINLINE_FUNCTION static Values values(Stage const& stage, int operand, int k) {
+    Raw const raw = pack_of(stage, operand, k);
     return Atoms::widened(raw);
   }
   /// A row's normalised elements of pack k.
-  KOKKOS_FORCEINLINE_FUNCTION static Values normal(Raw* stage, Statistics const& now, int k) {
+  template <class Stage>
+  KOKKOS_FORCEINLINE_FUNCTION static Values normal(Stage const& stage, Statistics const& now, int k) {
     Values x = values(stage, 0, k);
     for (int j = 0; j < width; ++j) x[j] = (x[j] - now.center) * now.factor;
     return x;
   }
-  /// Over this thread's packs, whose normalised elements may be kept.
-  template <bool Keeps>
-  KOKKOS_FORCEINLINE_FUNCTION static Sums sums_of(Raw* stage, Statistics const& now, Slopes const& slopes,
+  /// Over this thread's packs, whose normalised elements may be kept; if they are not, the row's factor comes last.
+  template <bool Keeps, class Stage>
+  KOKKOS_FORCEINLINE_FUNCTION static Sums sums_of(Stage const& stage, Statistics const& now, Slopes const& slopes,
                                                   Values (&kept)[packs]) {
     Sums sums{0, 0};
     unroll<packs>([&](auto k) {
-      Values const x = normal(stage, now, k), dy = values(stage, 1, k);
+      Values const x = Keeps ? normal(stage, now, k) : values(stage, 0, k), dy = values(stage, 1, k);
       for (int j = 0; j < width; ++j) {
         float const g = dy[j] * slopes.pack[k][j];
         sums.gradient += g;
-        sums.product += g * x[j];
+        sums.product += g * (Keeps ? x[j] : x[j] - now.center);
       }
       if constexpr (Keeps) kept[k] = x;
     });
+    if (!Keeps) sums.product *= now.factor;
     return sums;
   }
   /// store(k, gradients of the row's pack k), to which the third operand may be added.
-  template <bool Kept, class Store>
-  KOKKOS_FORCEINLINE_FUNCTION static void write_row(Raw* stage, Statistics const& now, Slopes const& slopes,
+  template <bool Kept, class Stage, class Store>
+  KOKKOS_FORCEINLINE_FUNCTION static void write_row(Stage const& stage, Statistics const& now, Slopes const& slopes,
                                                     Gradients& gradients, Line const& line, Values const (&kept)[packs],
                                                     bool adds, Store const& store) {
     unroll<packs>([&](auto k) {
