@@ -70,12 +70,12 @@ void check_norm(std::size_t rows, std::size_t n, bool adds = true, Start const& 
     poison(db);
     detail::collapse(problem.in, problem.d_in, problem.d_out, problem.mean, problem.rstd, problem.weight,
                      problem.d_sum);
-    std::int64_t const parts = start(problem, detail::row_grid(problem.in));
-    REQUIRE(parts > 0);
+    detail::NormBackwardParts const parts = start(problem, detail::row_grid(problem.in));
+    REQUIRE(parts.count > 0);
     if (std::is_same_v<Start, decltype(start_packed)> && n <= 131072 && n % detail::packed_width<T> == 0)
-      CHECK(parts <=
+      CHECK(parts.count <=
             detail::packed_norm_backward_teams(Warps{}, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)));
-    detail::finish_norm_backward<float>(Warps{}, problem, detail::NormBackwardSums<float>(problem, parts), parts);
+    detail::finish_norm_backward<float>(Warps{}, problem, detail::NormBackwardSums<float>(problem, parts.count), parts);
     CHECK(apart(values(d_in), values(expected), tolerance<T>) == 0);
     CHECK(apart(values(dw), values(expected_dw), 1e-4) == 0);
     if (centered) CHECK(apart(values(db), values(expected_db), 1e-4) == 0);

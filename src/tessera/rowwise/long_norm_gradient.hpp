@@ -27,6 +27,7 @@ struct LongNormGradient {
   float inverse_length;
   bool centered;
   float *d_weights = nullptr, *d_biases = nullptr;  // (groups, columns), either may be absent
+  bool leaves_gradients = false;                    // of one group: they are of T, the gradients themselves
 
   LongNormGradient(NormBackwardProblem const& problem, TileGrid const& tiles)
       : grid(tiles, width),
@@ -79,10 +80,17 @@ struct LongNormGradient {
   KOKKOS_FORCEINLINE_FUNCTION void leave(Mine const& mine, int group, float* all,
                                          typename Staged::Values const (&sums)[packs]) const {
     if (all == nullptr) return;
-    float* const to = all + std::int64_t{group} * grid.columns + mine.column();
-    unroll<packs>([&](auto k) {
-      if (mine.has(k)) store_pack<width>(to + k * Mine::step, sums[k]);
-    });
+    if (leaves_gradients) {
+      T* const to = reinterpret_cast<T*>(all) + mine.column();
+      unroll<packs>([&](auto k) {
+        if (mine.has(k)) store_pack<width>(to + k * Mine::step, Atoms::template narrowed<T>(sums[k]));
+      });
+    } else {
+      float* const to = all + std::int64_t{group} * grid.columns + mine.column();
+      unroll<packs>([&](auto k) {
+        if (mine.has(k)) store_pack<width>(to + k * Mine::step, sums[k]);
+      });
+    }
   }
 };
 

@@ -9,6 +9,16 @@
 
 namespace tessera::detail {
 
+/// What a kernel has left in the workspace for the gradients of columns: so many parts of them, none if it was not
+/// started. One part may be the gradients themselves, left where these go.
+struct NormBackwardParts {
+  std::int64_t count = 0;
+  bool are_gradients = false;
+
+  NormBackwardParts() = default;
+  NormBackwardParts(std::int64_t parts, bool gradients = false) : count(parts), are_gradients(gradients) {}
+};
+
 /// The workspace: (parts, columns) for each gradient that is wanted.
 template <class Acc>
 struct NormBackwardSums {

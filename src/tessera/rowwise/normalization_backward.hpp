@@ -153,18 +153,18 @@ std::size_t norm_backward_workspace(Exec const& exec, NormBackwardProblem const&
   return bytes;
 }
 
-/// The sums of `parts` rows of the workspace.
+/// The sums of parts in the workspace.
 template <class Acc, class Exec>
 void finish_norm_backward(Exec const& exec, NormBackwardProblem const& problem, NormBackwardSums<Acc> const& sums,
-                          std::int64_t parts) {
-  if (!problem.d_weight.present() && !problem.d_bias.present()) return;
+                          NormBackwardParts const& parts) {
+  if (parts.are_gradients || (!problem.d_weight.present() && !problem.d_bias.present())) return;
   auto const out = [](RowArray const& a) { return const_cast<void*>(a.data); };
   launch_column_sums<Exec, Acc>(problem.label, exec,
                                 {{sums.weights, sums.biases},
                                  {out(problem.d_weight), out(problem.d_bias)},
                                  {problem.d_weight.type, problem.d_bias.type},
                                  {problem.d_weight.stride[3], problem.d_bias.stride[3]},
-                                 parts,
+                                 parts.count,
                                  problem.in.extent[3]});
 }
 
@@ -173,10 +173,10 @@ void start_norm_backward(Exec const& exec, NormBackwardProblem problem) {
   constexpr bool wide = Machine<Exec>::lanes > 1;
   collapse(problem.in, problem.d_in, problem.d_out, problem.mean, problem.rstd, problem.weight, problem.d_sum);
   TileGrid const grid = row_grid(problem.in);
-  std::int64_t parts = 0;
-  if constexpr (std::is_same_v<Acc, float>) parts = start_packed_norm_backward(exec, problem, grid);
-  if (parts > 0) return finish_norm_backward(exec, problem, NormBackwardSums<Acc>(problem, parts), parts);
-  parts = norm_backward_workers(exec, grid.tiles(), grid.columns);
+  if constexpr (std::is_same_v<Acc, float>)
+    if (NormBackwardParts const packed = start_packed_norm_backward(exec, problem, grid); packed.count > 0)
+      return finish_norm_backward(exec, problem, NormBackwardSums<Acc>(problem, packed.count), packed);
+  std::int64_t parts = norm_backward_workers(exec, grid.tiles(), grid.columns);
   NormBackwardSums<Acc> const sums(problem, parts);
   if constexpr (std::is_same_v<Acc, float>)
     if (auto const own = start_own_norm_backward(exec, problem, grid, parts, sums.weights, sums.biases); own > 0)

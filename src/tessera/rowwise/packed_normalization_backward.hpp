@@ -398,15 +398,15 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   return kernel.teams;
 }
 
-/// The number of teams (or groups of them) started, each of which leaves a row of sums; 0 where the problem is not one
-/// of packed rows.
+/// Each team that is started, or group of them, leaves a part; none is where the problem is not one of packed rows.
 template <class Exec>
-std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid) {
-  std::int64_t started = 0;
+NormBackwardParts start_packed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
+                                             TileGrid const& grid) {
+  NormBackwardParts started;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
     int const together = staying_teams(grid.columns);
-    if (grid.tiles() == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return 0;
+    if (grid.tiles() == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return started;
     RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
@@ -422,7 +422,7 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       if (whole)
         started = start_few_rows_norm_backward<T>(exec, problem, grid,
                                                   packed_norm_backward_teams(exec, rows.rows, grid.columns));
-      if (started > 0) return;
+      if (started.count > 0) return;
       bool neighbours = are_neighbouring_parameters<T>(problem.weight);
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out, &problem.d_sum})
         neighbours = neighbours && (!a->present() || (a->type == type && a->stride[3] == 1));
@@ -431,12 +431,12 @@ std::int64_t start_packed_norm_backward(Exec const& exec, NormBackwardProblem co
       } else if (whole) {
         started = together > 0 ? start_relayed_norm_backward<T>(exec, problem, grid, together)
                                : start_mailed_norm_backward<T>(exec, problem, grid);
-        if (started == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
+        if (started.count == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
       } else if (neighbours) {
         if (rows.flat && together == 1 &&
             make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out, problem.d_sum))
           with_ragged_staying_shape<T>(grid.columns, start);
-        if (started == 0 && grid.columns > shortest_strips)
+        if (started.count == 0 && grid.columns > shortest_strips)
           started = start_strip_norm_backward<T, 1>(exec, problem, grid);
       }
     });

@@ -92,28 +92,33 @@ std::size_t mailed_norm_backward_workspace(Exec const& exec, std::int64_t rows, 
          Rows::Relay::most_post_bytes(teams);
 }
 
-/// Starts a kernel for packed rows, laid out by lay_out(kernel, operands); returns how many groups of teams have sums
-/// to leave, or 0 if they cannot run together.
+/// Starts a kernel for packed rows, laid out by lay_out(kernel, operands), if teams can run together.
 template <class Kernel, class Exec, class LayOut>
-std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
-                                         LayOut const& lay_out) {
+NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
+                                              TileGrid const& grid, LayOut const& lay_out) {
   Kernel kernel{{problem, grid}};
-  int const operands = problem.d_sum.present() ? 3 : 2;
-  kernel.layout = lay_out(kernel, operands);
-  if (kernel.layout.groups == 0) return 0;
+  int const operands = problem.d_sum.present() ? 3 : 2, groups = (kernel.layout = lay_out(kernel, operands)).groups;
+  if (groups == 0) return {};
   kernel.layout.simple =
       are_simple_rows(kernel.grid, kernel.d_in, kernel.d_out, kernel.in, kernel.d_sum, kernel.mean, kernel.rstd);
-  NormBackwardSums<float> const sums(problem, kernel.layout.groups);
-  kernel.d_weights = sums.weights;
-  kernel.d_biases = sums.biases;
+  auto const may_leave = [&](RowArray const& a) {
+    return is_packed_operand(a, grid, Kernel::width, scalar_of<typename Kernel::Staged::Element>);
+  };
+  kernel.leaves_gradients = groups == 1 && may_leave(problem.d_weight) && may_leave(problem.d_bias);
+  NormBackwardSums<float> const sums(problem, groups);
+  auto const place = [&](RowArray const& gradient, float* sum) {
+    return kernel.leaves_gradients ? static_cast<float*>(const_cast<void*>(gradient.data)) : sum;
+  };
+  kernel.d_weights = place(problem.d_weight, sums.weights);
+  kernel.d_biases = place(problem.d_bias, sums.biases);
   launch_relayed<typename Kernel::Rows>(problem.label, exec, kernel.layout, operands, kernel);
-  return kernel.layout.groups;
+  return {groups, kernel.leaves_gradients};
 }
 
 /// Of rows of T that so many teams share.
 template <class T, class Exec>
-std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid,
-                                         int teams) {
+NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
+                                              TileGrid const& grid, int teams) {
   using Kernel = RelayedNormBackward<KernelSpace<Exec>, T, false>;
   return start_relayed_norm_backward<Kernel>(exec, problem, grid, [&](Kernel const& kernel, int operands) {
     return relay_layout<typename Kernel::Rows, Kernel>(
@@ -121,9 +126,10 @@ std::int64_t start_relayed_norm_backward(Exec const& exec, NormBackwardProblem c
   });
 }
 
-/// Of rows of T that as many teams share as there are; returns 0 as well if the workspace is too small.
+/// Of rows of T that as many teams share as there are, if the workspace is large enough.
 template <class T, class Exec>
-std::int64_t start_mailed_norm_backward(Exec const& exec, NormBackwardProblem const& problem, TileGrid const& grid) {
+NormBackwardParts start_mailed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
+                                             TileGrid const& grid) {
   auto const mail = [&](int groups, std::size_t bytes) {
     auto* const behind = static_cast<std::byte*>(NormBackwardSums<float>(problem, groups).behind);
     std::ptrdiff_t const before = behind - static_cast<std::byte*>(problem.workspace);
