@@ -103,9 +103,9 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>, W> {
   static constexpr std::size_t scratch_bytes =
       ring_bytes > Kernel::Held::scratch_bytes ? ring_bytes : Kernel::Held::scratch_bytes;
   Kernel kernel;
-  /// Whether the next kernel may start early. Where it finds multiprocessors that have more room than others its teams
-  /// come together there (512³ in fp64 9.6 -> 14.2 us): of a kernel whose teams fill half of the machine or more they
-  /// are kept apart.
+  /// Whether the next kernel may start early, once this one's first copies are on their way. Where it finds
+  /// multiprocessors that have more room than others its teams come together there (512³ in fp64 9.6 -> 14.2 us): of a
+  /// kernel whose teams fill half of the machine or more they are kept apart.
   bool followed_early = false;
 
   __device__ __forceinline__ void operator()(TeamMember<Kokkos::Cuda> const& team) const {
@@ -115,8 +115,11 @@ struct Pipeline<Kernel, Atoms, Streams<Stage>, W> {
     auto const tile = kernel.tile(team.league_rank());
     Stream<Kernel, Atoms, Stage, W> stream{kernel, tile, stages, thread,
                                            kernel.steps(static_cast<Stage const*>(nullptr), tile)};
-    wait_for_kernels_before<Kokkos::Cuda>(followed_early);
+    wait_for_kernels_before<Kokkos::Cuda>();
     stream.fill();
+#if __CUDA_ARCH__ >= 900
+    if (followed_early) ptx::let_next_grid_start();
+#endif
     CopyingMath<Atoms, decltype(stream)> math{{thread, stages}, stream};
     kernel.body(math, tile, stream);
 #endif
