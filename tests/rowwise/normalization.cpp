@@ -118,7 +118,9 @@ TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row 
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(2, 131072 + 8192);
   check_rows<Exec, float, float, float>(100, 10000);
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(260, 66000);  // many rows for each group of teams that share them
-  for (std::size_t n : {8193u, 16393u, 31001u}) {        // long and not of whole packs
+  for (std::size_t n : {18432u, 40960u}) check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);  // two teams' rows, three's
+  for (std::size_t n : {9216u, 16384u, 24576u}) check_rows<Exec, float, float, float>(5, n);
+  for (std::size_t n : {8193u, 16393u, 31001u}) {  // long and not of whole packs
     check_rows<Exec, float, float, float>(7, n);
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(7, n);
   }

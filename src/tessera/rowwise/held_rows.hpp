@@ -250,8 +250,8 @@ struct HeldLayout {
 
 /// Over as few teams as can hold a row. No teams: rows are too long for as many as can share one, or so many packs of
 /// the teams that run at the same time would be nobody's that it is better to stream them; fp32 bears more of that,
-/// having less arithmetic for its bytes. One parameter of the columns is copied ahead; of two, the second would take
-/// room that what is on its way needs.
+/// having less arithmetic for its bytes. One parameter of the columns is copied ahead if rows are so long, or have a
+/// second operand; of two, the second would take room that what is on its way needs.
 template <class Rows, class Kernel, class Exec>
 HeldLayout held_layout(Exec const& exec, PackedGrid const& grid, StreamUse const& use) {
   constexpr int of_team = Rows::threads * Rows::batch;  // packs
@@ -261,7 +261,8 @@ HeldLayout held_layout(Exec const& exec, PackedGrid const& grid, StreamUse const
   stream.part = part_of_team(grid.around, stream.teams);
   stream.slots = (stream.part + Rows::threads - 1) / Rows::threads;
   std::size_t scratch = Rows::scratch_bytes;
-  if (use.column_bytes[0] == 0 || use.column_bytes[1] == 0) {
+  constexpr int longest_alone = 32768;  // columns
+  if ((use.column_bytes[0] == 0 || use.column_bytes[1] == 0) && (Rows::operands > 1 || grid.columns > longest_alone)) {
     stream.kept_bytes = use.all_column_bytes();
     scratch += stream.kept_bytes * static_cast<std::size_t>(Rows::step * stream.slots);
   }

@@ -151,8 +151,17 @@ struct RelayedNorm {
   }
 };
 
-/// Of shorter ones held rows are as fast.
-inline constexpr int shortest_relayed_norm = 65536;
+/// Whether rows of T that do not fit a team are normalised faster on their way through scratch than held. Where much of
+/// the teams that would hold them is nobody's they are; the mean and a second parameter cost held rows a tenth, but for
+/// fp32 that two teams hold.
+template <class T>
+bool is_relayed_norm(PackedGrid const& rows, bool is_layer_norm) {
+  constexpr bool is_wide = sizeof(T) == 4;
+  constexpr int of_team = held_threads * held_packs;
+  if (is_layer_norm) return !(is_wide && rows.columns > 12288 && rows.columns <= 16384);
+  int const teams = (rows.packs + of_team - 1) / of_team;
+  return rows.packs < (is_wide ? 0.65 : 0.86) * of_team * teams;
+}
 
 /// Starts it for packed rows of T, where operands are as it wants them and rows so long that it is faster than others.
 /// Whether it has.
@@ -194,13 +203,12 @@ bool start_relayed_norm(Exec const& exec, NormProblem const& problem, PackedGrid
     if constexpr (!std::is_same_v<T, float>)
       return start.template operator()<2, 2>(by_mail) || start.template operator()<2, 4>(by_mail);
   }
-  if (!problem.centered || a.residual.present() || !a.weight.present() || !a.bias.present() ||
-      rows.columns < shortest_relayed_norm)
+  if (a.residual.present() || !a.weight.present() || a.bias.present() != problem.centered ||
+      !is_relayed_norm<T>(rows, problem.centered))
     return false;
   return start.template operator()<1, 4>([&]<class Kernel>(std::type_identity<Kernel>) {
     using Rows = typename Kernel::Rows;
-    int teams = 1;
-    while (teams < most_teams_together && teams * Rows::most_packs < rows.packs) teams *= 2;
+    int const teams = (rows.packs + Rows::most_packs - 1) / Rows::most_packs;
     return relay_layout<Rows, Kernel>(exec, rows, teams, 1, rows.rows);
   });
 }
