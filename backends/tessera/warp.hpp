@@ -18,7 +18,8 @@ namespace tessera::detail {
 ///     of_lane(x, i)               lane i's x, a number of 32 bits
 ///     share<Tag, Warps>(x)        every warp of the team gives an x: lane i of each gets that of warp i % Warps; a
 ///                                 kernel calls it once for each Tag
-///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on
+///     share_in_turn<Tag, Warps>(x, turn)  the same as often as wanted: `turn` is 0, 1, 0 and so on; where their number
+///                                 is no power of two as of the next one, of which those that are not there give a T{}
 ///     begin_posting<Tag>(n), wait_for_posters<Tag>(n)  one after the other before the first of the following calls, by
 ///                                 all of n neighbouring teams that run at the same time (launch_together)
 ///     post_part<Tag>(box, x, n, w, i)  the first w warps of each of these teams post an x, for all of them; every

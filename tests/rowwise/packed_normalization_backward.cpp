@@ -93,7 +93,7 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   check_norm<bf16_t>(5, 131080);        // more than they share, in strips
   check_norm<float>(150, 8191, false);  // and of single elements
   check_norm<fp16_t>(3, 9001);
-  for (std::size_t n : {8u, 64u, 72u, 512u, 520u, 1032u, 2056u, 4096u, 8192u}) {
+  for (std::size_t n : {8u, 64u, 72u, 512u, 520u, 1032u, 2056u, 4096u, 5120u, 8192u}) {
     check_norm<bf16_t>(13, n);
     check_norm<bf16_t>(2, n);
   }

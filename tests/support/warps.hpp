@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -253,7 +254,9 @@ struct WarpAtoms<test::Warps> {
     int const me = s.thread(), team = s.team();
     if (me % 32 == 0) all[team][turn][me / 32] = x;
     s.meet_team();
-    return all[team][turn][me % 32 % Warps];
+    constexpr int lanes = static_cast<int>(std::bit_ceil(unsigned{Warps}));
+    int const which = me % lanes;
+    return which < Warps ? all[team][turn][which] : T{};
   }
   static constexpr std::size_t posted_part_bytes = 16;
   template <class>

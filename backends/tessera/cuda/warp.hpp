@@ -4,6 +4,7 @@
 #define TESSERA_CUDA_WARP_HPP
 
 #include <Kokkos_Core.hpp>
+#include <bit>
 #include <cstdint>
 
 #include <tessera/pack_conversion.hpp>
@@ -57,11 +58,15 @@ struct WarpAtoms<Kokkos::Cuda> {
   /// Who writes a place again has met the others since they have read it.
   template <class Tag, int Warps, class T>
   __device__ __forceinline__ static T share_in_turn(T const& x, int turn) {
-    static_assert(Warps <= 32 && is_power_of_two(Warps));
+    static_assert(Warps <= 32);
+    constexpr unsigned lanes = std::bit_ceil(unsigned{Warps});
     __shared__ T all[2][Warps];  // (2, Warps)
     if (threadIdx.x == 0) all[turn][threadIdx.y] = x;
     __syncthreads();
-    return all[turn][threadIdx.x % Warps];
+    unsigned const which = threadIdx.x % lanes;
+    if constexpr (lanes > Warps)
+      if (which >= Warps) return T{};
+    return all[turn][which];
   }
 
   /// Barriers that count the bytes of parts that have come, or of one team the warps that have posted theirs.

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 
@@ -267,7 +268,7 @@ struct PackedRow {
   /// Over what of_warp() has given.
   template <class X, class Join>
   KOKKOS_FORCEINLINE_FUNCTION static X join_parts(X x, Join const& f) {
-    return Atoms::template join<Shape::warps>(x, f);
+    return Atoms::template join<static_cast<int>(std::bit_ceil(static_cast<unsigned>(Shape::warps)))>(x, f);
   }
 };
 

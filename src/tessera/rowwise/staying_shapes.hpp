@@ -14,16 +14,18 @@ namespace tessera::detail {
 
 inline constexpr int staying_columns = 16;  // of a thread
 constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
+/// On a multiprocessor: a thread has 128 registers then, one of ten warps 96.
+constexpr int staying_teams_at_once(int threads) { return threads == 320 ? 2 : 512 / threads; }
 
 /// `Lanes` threads a row.
 template <int Lanes, int Packs, int Singles = 0>
 struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs, Singles> {
-  static constexpr int teams_at_once = 512 / staying_threads(Lanes);
+  static constexpr int teams_at_once = staying_teams_at_once(staying_threads(Lanes));
 };
 
 /// Threads of a team that share a row of so many columns.
 inline int staying_lanes(std::int64_t columns) {
-  for (int lanes : {4, 8, 16, 32, 64, 128, 256})
+  for (int lanes : {4, 8, 16, 32, 64, 128, 256, 320})
     if (columns <= staying_columns * lanes) return lanes;
   return 512;
 }
@@ -38,6 +40,7 @@ inline int staying_teams(std::int64_t columns) {
 template <class T, class F>
 void with_staying_shape(int lanes, F const& f) {
   constexpr int packs = staying_columns / packed_width<T>;
+  constexpr bool has_ten_warps = sizeof(T) == 2;  // of fp32 96 registers spill, and idle threads cost nothing
   switch (lanes) {
     case 4:
       return f(StayingShape<4, packs>{});
@@ -53,6 +56,9 @@ void with_staying_shape(int lanes, F const& f) {
       return f(StayingShape<128, packs>{});
     case 256:
       return f(StayingShape<256, packs>{});
+    case 320:
+      if constexpr (has_ten_warps) return f(StayingShape<320, packs>{});
+      [[fallthrough]];
     case 512:
       return f(StayingShape<512, packs>{});
   }
@@ -82,7 +88,8 @@ std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std
   std::int64_t const lanes = staying_lanes(columns), threads = staying_threads(static_cast<int>(lanes)),
                      rows_a_team = threads / lanes, teams = staying_teams(columns);
   if (teams == 0) return 0;
-  std::int64_t const concurrency = Machine<Exec>::concurrency(exec), at_once = 512 / threads * concurrency / teams;
+  std::int64_t const concurrency = Machine<Exec>::concurrency(exec),
+                     at_once = staying_teams_at_once(static_cast<int>(threads)) * concurrency / teams;
   std::int64_t const steps = (rows + rows_a_team - 1) / rows_a_team;
   std::int64_t const worthwhile =
       std::max({(steps + fewest_steps_a_team - 1) / fewest_steps_a_team, concurrency, fewest_teams});
