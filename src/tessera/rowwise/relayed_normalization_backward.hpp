@@ -97,7 +97,9 @@ template <class Kernel, class Exec, class LayOut>
 NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
                                               TileGrid const& grid, LayOut const& lay_out) {
   Kernel kernel{{problem, grid}};
-  int const operands = problem.d_sum.present() ? 3 : 2, groups = (kernel.layout = lay_out(kernel, operands)).groups;
+  int const operands = problem.d_sum.present() ? 3 : 2;
+  kernel.layout = lay_out(kernel, operands);
+  int const groups = kernel.layout.groups;
   if (groups == 0) return {};
   kernel.layout.simple =
       are_simple_rows(kernel.grid, kernel.d_in, kernel.d_out, kernel.in, kernel.d_sum, kernel.mean, kernel.rstd);
