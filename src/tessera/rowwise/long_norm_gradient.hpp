@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_LONG_NORM_GRADIENT_HPP
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/rowwise/norm_backward_sums.hpp>
 #include <tessera/rowwise/packed_normalization.hpp>
@@ -80,17 +81,16 @@ struct LongNormGradient {
   KOKKOS_FORCEINLINE_FUNCTION void leave(Mine const& mine, int group, float* all,
                                          typename Staged::Values const (&sums)[packs]) const {
     if (all == nullptr) return;
-    if (leaves_gradients) {
-      T* const to = reinterpret_cast<T*>(all) + mine.column();
+    auto const store = [&](auto* to) TESSERA_INLINE_LAMBDA {
+      using To = std::remove_pointer_t<decltype(to)>;
       unroll<packs>([&](auto k) {
-        if (mine.has(k)) store_pack<width>(to + k * Mine::step, Atoms::template narrowed<T>(sums[k]));
+        if (mine.has(k)) store_pack<width>(to + k * Mine::step, Atoms::template narrowed<To>(sums[k]));
       });
-    } else {
-      float* const to = all + std::int64_t{group} * grid.columns + mine.column();
-      unroll<packs>([&](auto k) {
-        if (mine.has(k)) store_pack<width>(to + k * Mine::step, sums[k]);
-      });
-    }
+    };
+    if (leaves_gradients)
+      store(reinterpret_cast<T*>(all) + mine.column());
+    else
+      store(all + std::int64_t{group} * grid.columns + mine.column());
   }
 };
 

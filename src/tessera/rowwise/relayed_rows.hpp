@@ -161,7 +161,7 @@ class RelayedRows {
     for (int i = 0; i < rows + layout.ahead; ++i) {
       if (i < rows) {
         expect(i + 1);
-        if (on_their_way == 2)  // a constant number takes fewer instructions
+        if (on_their_way == 2)  // as it is; with nothing else to choose from rows take up to a tenth longer
           Atoms::wait_for_copies(1);
         else
           Atoms::wait_for_copies(on_their_way - 1);
