@@ -323,7 +323,7 @@ def row_cases(cuda):
              ("transform", "gelu_gradient", gelu_gradient, 3),
              ("reduce", "sum_rows", sum_rows, 1), ("softmax", "rows", softmax, 2), ("layer_norm", "weight", layer_norm, 2),
              ("rms_norm", "weight", rms_norm, 2), ("rms_norm", "residual", residual, 4)]
-    sizes = [(1024, 1024), (16384, 4096), (65536, 8192), (262144, 64), (512, 131072), (128, 1048576)] if cuda else [(1024, 4096), (16384, 4096)]
+    sizes = [(1024, 1024), (16384, 4096), (65536, 8192), (262144, 64), (32768, 5120), (16384, 10240), (512, 131072), (128, 1048576)] if cuda else [(1024, 4096), (16384, 4096)]
     for rows, columns in sizes:
         for name in ("fp32", "bf16"):
             for operation, variant, function, moved in table:
@@ -366,7 +366,7 @@ def row_gradient_cases(cuda):
              ("layer_norm_backward", "weight", layer_norm, layer_norm_formula, 3),
              ("rms_norm_backward", "weight", rms_norm_formula, rms_norm_formula, 3),
              ("cross_entropy", "mean", None, None, 2)]
-    rows_of = [(1024, 1024), (16384, 4096), (65536, 8192), (262144, 64), (512, 131072), (128, 1048576)] if cuda else [(1024, 4096), (16384, 4096)]
+    rows_of = [(1024, 1024), (16384, 4096), (65536, 8192), (262144, 64), (32768, 5120), (16384, 10240), (512, 131072), (128, 1048576)] if cuda else [(1024, 4096), (16384, 4096)]
     classes = [(16384, 32000), (8192, 128256)] if cuda else [(16384, 4096), (64, 32000)]
     for name in ("fp32", "bf16"):
         for operation, variant, eager, compiled, moved in table:

@@ -86,9 +86,9 @@ struct Rowwise {
     struct Kind {
       char const *operation, *variant;
     };
-    auto const sizes =
-        session.sizes({"1024x4096"}, {"1024x1024", "16384x4096", "65536x8192", "262144x64", "131072x256", "512x131072",
-                                      "4096x131072", "131072x1001", "128x1048576", "512x1048576"});
+    auto const sizes = session.sizes(
+        {"1024x4096"}, {"1024x1024", "16384x4096", "65536x8192", "262144x64", "131072x256", "32768x5120", "16384x10240",
+                        "512x131072", "4096x131072", "131072x1001", "128x1048576", "512x1048576"});
     for (std::string const& type : session.types({"fp32", "bf16"}, {"fp32", "bf16"}))
       with_type<float, bf16_t, fp16_t>(type, [&]<class T>() {
         for (Extents const& shape : parse_extents(sizes, 2))

@@ -130,9 +130,9 @@ Case backward_case(Session<Exec>& session, Kind const& kind, Extents const& shap
 struct RowwiseBackward {
   template <class Exec>
   void operator()(Session<Exec>& session) const {
-    auto const rows =
-        session.sizes({"1024x4096"}, {"1024x1024", "16384x4096", "65536x8192", "262144x64", "131072x256", "512x131072",
-                                      "4096x131072", "131072x1001", "128x1048576", "512x1048576"});
+    auto const rows = session.sizes(
+        {"1024x4096"}, {"1024x1024", "16384x4096", "65536x8192", "262144x64", "131072x256", "32768x5120", "16384x10240",
+                        "512x131072", "4096x131072", "131072x1001", "128x1048576", "512x1048576"});
     auto const vocabularies = session.sizes({"64x32000"}, {"16384x32000", "8192x128256", "16384x50257"});
     for (std::string const& type : session.types({"fp32", "bf16"}, {"fp32", "bf16"}))
       with_type<float, bf16_t, fp16_t>(type, [&]<class T>() {

@@ -139,7 +139,7 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms of rows for all multiprocessors to
 }
 
 TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Exec, types_id) {
-  for (std::size_t n : {7u, 64u, 72u, 777u, 1000u, 1032u, 2560u, 4095u, 5000u, 8192u, 12000u}) {
+  for (std::size_t n : {7u, 64u, 72u, 777u, 1000u, 1032u, 2560u, 4095u, 5000u, 8192u, 10000u, 12000u}) {
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);
     check_rows<Exec, fp16_t, fp16_t, float>(5, n);
     check_rows<Exec, float, bf16_t, fp16_t>(5, n);
@@ -156,6 +156,8 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Ex
   check_rows<Exec, fp16_t, fp16_t, fp16_t>(1205, 501);
   check_rows<Exec, float, float, float>(603, 258);
   check_rows<Exec, bf16_t, bf16_t, float>(300, 4096);
+  for (std::size_t n : {20480u, 40960u})
+    check_rows<Exec, bf16_t, bf16_t, bf16_t>(300, n);   // that three teams share, and more
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(9, 131080);  // in strips of columns
   check_rows<Exec, float, float, float>(150, 8193);
   check_rows<Exec, fp16_t, fp16_t, float>(5, 20001);

@@ -121,12 +121,18 @@ TEST_CASE("packed rows on warps: norms of few rows") {
   check_norm<float>(40, 512);
 }
 
+TEST_CASE("packed rows on warps: norms of rows between powers of two") {
+  for (std::size_t n : {2560u, 5000u, 6144u, 10240u, 12000u, 14336u, 20480u}) check_norm<bf16_t>(3, n);
+  for (std::size_t n : {10240u, 20000u}) check_norm<bf16_t, bf16_t>(3, n);
+  for (std::size_t n : {8196u, 12288u, 16384u}) check_norm<float>(3, n);
+}
+
 TEST_CASE("packed rows on warps: norms of long rows") {
-  check_norm<bf16_t>(7, 16392);
+  check_norm<bf16_t>(7, 20488);
   check_norm<bf16_t>(2, 32768, {1, 1});   // as many slots as a team keeps
-  check_norm<bf16_t>(11, 16400, {1, 1});  // many rows a team,
+  check_norm<bf16_t>(11, 20496, {1, 1});  // many rows a team,
   check_norm<bf16_t>(9, 40000, {2, 2});   // many a pair of teams
-  check_norm<float>(5, 8196);
+  check_norm<float>(5, 16388);
   check_norm<bf16_t>(3, 131072);          // shared by teams
   check_norm<float>(2, 200000);           // more than they keep
   check_norm<bf16_t>(3, 32768);           // held by two teams,

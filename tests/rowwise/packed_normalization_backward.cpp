@@ -73,8 +73,8 @@ void check_norm(std::size_t rows, std::size_t n, bool adds = true, Start const& 
     detail::NormBackwardParts const parts = start(problem, detail::row_grid(problem.in));
     REQUIRE(parts.count > 0);
     if (std::is_same_v<Start, decltype(start_packed)> && n <= 131072 && n % detail::packed_width<T> == 0)
-      CHECK(parts.count <=
-            detail::packed_norm_backward_teams(Warps{}, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n)));
+      CHECK(parts.count <= detail::packed_norm_backward_teams<sizeof(T) == 2>(Warps{}, static_cast<std::int64_t>(rows),
+                                                                              static_cast<std::int64_t>(n)));
     detail::finish_norm_backward<float>(Warps{}, problem, detail::NormBackwardSums<float>(problem, parts.count), parts);
     CHECK(apart(values(d_in), values(expected), tolerance<T>) == 0);
     CHECK(apart(values(dw), values(expected_dw), 1e-4) == 0);
@@ -85,15 +85,15 @@ void check_norm(std::size_t rows, std::size_t n, bool adds = true, Start const& 
 }  // namespace
 
 TEST_CASE("packed rows on warps: gradients of norms") {
-  check_norm<bf16_t>(7, 8200);  // shared by two teams, by four
+  check_norm<bf16_t>(7, 12296);  // shared by two teams, by four
   check_norm<float>(5, 32764);
-  check_norm<bf16_t>(45, 8200, false);  // more rows than are relayed at a time
+  check_norm<bf16_t>(45, 12296, false);  // more rows than are relayed at a time
   check_norm<float>(23, 16384, false);
-  check_norm<fp16_t>(1, 24000, false);
+  check_norm<fp16_t>(1, 24000, false);  // by three
   check_norm<bf16_t>(5, 131080);        // more than they share, in strips
   check_norm<float>(150, 8191, false);  // and of single elements
   check_norm<fp16_t>(3, 9001);
-  for (std::size_t n : {8u, 64u, 72u, 512u, 520u, 1032u, 2056u, 4096u, 5120u, 8192u}) {
+  for (std::size_t n : {8u, 64u, 72u, 512u, 520u, 1032u, 2056u, 4096u, 5120u, 8192u, 10240u}) {
     check_norm<bf16_t>(13, n);
     check_norm<bf16_t>(2, n);
   }

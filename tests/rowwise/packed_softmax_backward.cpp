@@ -83,12 +83,14 @@ TEST_CASE("packed rows on warps: gradients of softmax whose second operand waits
 }
 
 TEST_CASE("packed rows on warps: gradients of softmax") {
-  for (std::size_t n : {8u, 64u, 72u, 520u, 1032u, 2056u, 4096u, 8200u, 16384u}) check_softmax<bf16_t>(5, n);
+  for (std::size_t n : {8u, 64u, 72u, 520u, 1032u, 2056u, 2560u, 4096u, 5000u, 8200u, 12000u, 14336u, 16384u})
+    check_softmax<bf16_t>(5, n);
   for (std::size_t n : {4u, 260u, 4100u}) check_softmax<float>(70, n);
+  check_softmax<float>(3, 10000);
   check_softmax<fp16_t>(7, 16392);  // rows that come through scratch
   check_softmax<bf16_t>(5, 40000);
   check_softmax<bf16_t>(4, 65536);
-  check_softmax<float>(4, 8196);
+  check_softmax<float>(4, 10244);
   check_softmax<bf16_t>(3, 131072);                                                     // shared by teams
   check_softmax<float>(2, 200000);                                                      // more than they keep
   for (std::size_t n : {1u, 7u, 63u, 257u, 1001u, 4095u}) check_softmax<bf16_t>(9, n);  // not of whole packs

@@ -229,6 +229,13 @@ struct LongNorm {
   }
 };
 
+/// Packs of the longest rows that a team holds. Of 16 bits RMSNorm has longer ones on their way through scratch.
+template <class T>
+std::int64_t longest_team_norm(bool is_layer_norm, bool adds) {
+  if (sizeof(T) == 2) return is_layer_norm || adds ? longest_team_row<T> : longest_packed_row;
+  return adds ? 3072 : longest_team_row<T>;
+}
+
 /// Unless what is read twice could have been overwritten meanwhile. Of ragged rows no thread has the same columns
 /// twice, whose parameters could be kept.
 inline StreamUse use_of_long_norm(NormProblem const& problem, bool ragged) {
@@ -269,7 +276,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
       auto const epsilon = static_cast<float>(problem.epsilon),
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
-      if (!fits_a_team(rows)) {
+      if (!fits_a_team(rows, longest_team_norm<T>(problem.centered, residual.present()))) {
         if ((started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
         auto const start = [&](auto read) {
           StreamUse const use = use_of_long_norm(problem, rows.ragged);
@@ -286,7 +293,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
         return;
       } else if (rows.ragged || !start_plain_norm<T>(exec, problem, rows, operands)) {
-        with_packed_shape(rows, [&](auto shape) {
+        with_packed_shape<T>(rows, [&](auto shape) {
           using Shape = decltype(shape);
           PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,
                                                    rstd, residual, sum, epsilon, inverse_length, problem.centered};

@@ -99,13 +99,13 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       using Space = KernelSpace<Exec>;
       if (start_few_rows_softmax<Exec, T>(exec, problem, rows, rest))
         started = true;
-      else if (!fits_a_team(rows))
+      else if (!fits_a_team(rows, longest_team_row<T>))
         started = launch_long<Space, T, 1>(
             problem.label, exec, rows, problem.lent, rows.packs > most_held_softmax, [&](auto kind) {
               return LongSoftmax<typename decltype(kind)::type>{rows, out, in, scale, problem.log, rest};
             });
       else
-        with_packed_shape(rows, [&](auto shape) {
+        with_packed_shape<T>(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,
                                PackedSoftmax<Space, T, Shape>{rows, out, in, {scale}, problem.log, rest});

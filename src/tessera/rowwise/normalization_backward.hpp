@@ -143,7 +143,8 @@ std::size_t norm_backward_workspace(Exec const& exec, NormBackwardProblem const&
   std::int64_t const rows = problem.in.rows(), columns = problem.in.extent[3];
   std::int64_t workers = norm_backward_workers(exec, rows, columns);
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available)
-    workers = std::max(workers, packed_norm_backward_teams(exec, rows, columns));
+    workers = std::max({workers, packed_norm_backward_teams<true>(exec, rows, columns),
+                        packed_norm_backward_teams<false>(exec, rows, columns)});
   int const gradients = (problem.d_weight.present() ? 1 : 0) + (problem.d_bias.present() ? 1 : 0);
   std::size_t bytes = static_cast<std::size_t>(gradients * workers * columns) * (accumulates_fp64(problem) ? 8 : 4);
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available)

@@ -373,8 +373,9 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   kernel.stages =
       static_cast<int>(std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
   std::size_t const scratch = std::max(stage * static_cast<std::size_t>(kernel.stages), Kernel::joined_bytes);
-  kernel.teams = static_cast<int>(std::min<std::int64_t>(std::int64_t{at_once} * Machine<Exec>::concurrency(exec),
-                                                         packed_norm_backward_teams(exec, rows.rows, grid.columns)));
+  kernel.teams = static_cast<int>(
+      std::min<std::int64_t>(std::int64_t{at_once} * Machine<Exec>::concurrency(exec),
+                             packed_norm_backward_teams<sizeof(T) == 2>(exec, rows.rows, grid.columns)));
   if (rows.ragged && steps > kernel.teams) {
     auto const leap = Shape::rows_a_team * rows.phase.row;  // from step to step a team's rows are to begin alike
     while (static_cast<std::uint32_t>(kernel.teams) * leap % width != 0) --kernel.teams;
@@ -405,11 +406,12 @@ NormBackwardParts start_packed_norm_backward(Exec const& exec, NormBackwardProbl
   NormBackwardParts started;
   if constexpr (WarpAtoms<KernelSpace<Exec>>::available) {
     Scalar const type = problem.in.type;
-    int const together = staying_teams(grid.columns);
     if (grid.tiles() == 0 || grid.tiles() > std::numeric_limits<std::int32_t>::max() / 2) return started;
     RowInputs<float>::visit_on_host(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       constexpr int width = packed_width<T>;
+      constexpr bool narrow = sizeof(T) == 2;
+      int const together = staying_teams<narrow>(grid.columns);
       PackedGrid rows(grid, width);
       rows.pass(problem.d_sum.present() ? 3 : 2, 1);
       bool whole = packed_rows(grid, type) && (is_packed_operand(problem.weight, grid, width, type) ||
@@ -421,13 +423,13 @@ NormBackwardParts start_packed_norm_backward(Exec const& exec, NormBackwardProbl
       };
       if (whole)
         started = start_few_rows_norm_backward<T>(exec, problem, grid,
-                                                  packed_norm_backward_teams(exec, rows.rows, grid.columns));
+                                                  packed_norm_backward_teams<narrow>(exec, rows.rows, grid.columns));
       if (started.count > 0) return;
       bool neighbours = are_neighbouring_parameters<T>(problem.weight);
       for (RowArray const* a : {&problem.in, &problem.d_in, &problem.d_out, &problem.d_sum})
         neighbours = neighbours && (!a->present() || (a->type == type && a->stride[3] == 1));
       if (whole && together == 1) {
-        with_staying_shape<T>(staying_lanes(grid.columns), start);
+        with_staying_shape<T>(staying_lanes<narrow>(grid.columns), start);
       } else if (whole) {
         started = together > 0 ? start_relayed_norm_backward<T>(exec, problem, grid, together)
                                : start_mailed_norm_backward<T>(exec, problem, grid);

@@ -39,33 +39,49 @@ void with_ragged_pair_shape(std::int64_t packs, F const& f) {
 template <class F>
 void with_long_narrow_pair_shape(std::int64_t packs, F const& f) {
   if (packs <= 256)
-    f(PairShape<64, 64, 0, 4, 80>{});
+    f(TeamRowShape<64, 4, 80>{});
+  else if (packs <= 320)
+    f(TeamRowShape<64, 5, 96>{});
   else if (packs <= 512)
-    f(PairShape<128, 128, 0, 4, 80>{});
+    f(TeamRowShape<128, 4, 80>{});
+  else if (packs <= 640)
+    f(TeamRowShape<128, 5, 96>{});
   else if (packs <= 1024)
-    f(PairShape<256, 256, 0, 4, 80>{});
+    f(TeamRowShape<256, 4, 80>{});
+  else if (packs <= 1280)
+    f(TeamRowShape<256, 5, 128>{});
+  else if (packs <= 1536)
+    f(TeamRowShape<256, 6, 128>{});
+  else if (packs <= 1792)
+    f(TeamRowShape<256, 7, 128>{});
   else
-    f(PairShape<1024, 1024>{});
+    f(TeamRowShape<256, 8, 128>{});
 }
 /// The same for those of 32-bit elements. Of the longest ones registers hold more packs: two teams then have room where
 /// one of 1024 threads would wait alone.
 template <class F>
 void with_long_wide_pair_shape(std::int64_t packs, F const& f) {
   if (packs <= 256)
-    f(PairShape<128, 128>{});
+    f(TeamRowShape<128, 2, 64>{});
   else if (packs <= 512)
-    f(PairShape<256, 256>{});
+    f(TeamRowShape<256, 2, 64>{});
   else if (packs <= 1024)
-    f(PairShape<512, 512>{});
+    f(TeamRowShape<512, 2, 64>{});
+  else if (packs <= 2048)
+    f(TeamRowShape<512, 4, 64>{});
   else
-    f(PairShape<512, 512, 0, 4>{});
+    f(TeamRowShape<512, 5, 64>{});
 }
+template <class T>
+inline constexpr std::int64_t longest_team_pair = sizeof(T) == 4 ? 2560 : 2048;
 /// The same for rows of T of any kind, if they fit a team.
 template <class T, class F>
 void with_pair_shape(PackedGrid const& rows, F const& f) {
   std::int64_t const packs = rows.packs;
   if (rows.ragged)
     with_ragged_pair_shape(packs, f);
+  else if (packs == 8 && sizeof(T) == 2)  // of fewer idle lanes cost more than is gained
+    f(PairShape<8, 128, 0, 1, 40>{});
   else if (packs <= 8)
     f(PairShape<4, 128, 0, 2, 56>{});
   else if (packs <= 16 && sizeof(T) == 4)

@@ -39,6 +39,12 @@ struct PackedShape {
   static constexpr int registers = (Packs < 4 ? 40 : 64) + (Singles > 0 ? 8 : 0);  // of a thread
 };
 
+/// One whose row takes a team, with so many registers a thread.
+template <int Lanes, int Packs, int Registers>
+struct TeamRowShape : PackedShape<Lanes, Lanes, Packs> {
+  static constexpr int registers = Registers;
+};
+
 /// Of a pack, in as few steps that wait for each other as it takes.
 template <int N>
 KOKKOS_FORCEINLINE_FUNCTION float largest(Pack<float, N> x) {
@@ -345,6 +351,27 @@ void with_longer_packed_shape(std::int64_t packs, F const& f) {
   else
     f(PackedShape<512, 512, 4>{});
 }
+/// The same for kernels that have a lot of rows between powers of two: more packs a thread where every third thread, or
+/// fourth, would have none of four. Of `longest_team_row` packs at most.
+template <class T, class F>
+void with_fitting_shape(std::int64_t packs, F const& f) {
+  auto const within = [&](std::int64_t fewest, std::int64_t most) { return packs > fewest && packs <= most; };
+  if (within(256, 320)) return f(TeamRowShape<64, 5, 72>{});
+  if (within(512, 640)) return f(TeamRowShape<128, 5, 72>{});
+  if (within(640, 768)) return f(TeamRowShape<128, 6, 80>{});
+  if (within(1024, 1280)) return f(TeamRowShape<256, 5, 72>{});
+  if (within(1280, 1536)) return f(TeamRowShape<256, 6, 80>{});
+  if (within(1536, 1792)) return f(TeamRowShape<256, 7, 80>{});
+  if (within(2048, 2560)) return f(TeamRowShape<512, 5, 64>{});
+  if constexpr (sizeof(T) == 4) {
+    if (within(2560, 3072)) return f(TeamRowShape<512, 6, 64>{});
+    if (within(3072, 4096)) return f(TeamRowShape<512, 8, 64>{});
+  }
+  with_longer_packed_shape(packs, f);
+}
+template <class T>
+inline constexpr std::int64_t longest_team_row = sizeof(T) == 4 ? 4096 : 2560;
+
 /// The same for few rows of 65 to 512 packs, a team each, of which a thread has two.
 template <class F>
 void with_few_rows_shape(std::int64_t packs, F const& f) {
@@ -382,7 +409,7 @@ void with_ragged_shape(std::int64_t packs, F const& f) {
     f(PackedShape<256, 256, 4, 1>{});
 }
 /// The same for rows of any kind; of those of up to 64 packs two a thread, as more of them then fit.
-template <class F>
+template <class T, class F>
 void with_packed_shape(PackedGrid const& rows, F const& f) {
   if (rows.ragged)
     with_ragged_shape(rows.packs, f);
@@ -395,11 +422,11 @@ void with_packed_shape(PackedGrid const& rows, F const& f) {
   else if (rows.packs <= 64)
     f(PackedShape<32, 128, 2>{});
   else
-    with_longer_packed_shape(rows.packs, f);
+    with_fitting_shape<T>(rows.packs, f);
 }
 /// Whether the threads of a team can hold such a row.
-inline bool fits_a_team(PackedGrid const& rows) {
-  return rows.packs <= (rows.ragged ? longest_ragged_row : longest_packed_row);
+inline bool fits_a_team(PackedGrid const& rows, std::int64_t longest = longest_packed_row) {
+  return rows.packs <= (rows.ragged ? longest_ragged_row : longest);
 }
 inline constexpr int most_teams_together = 16;  // that share a longer one
 

@@ -56,8 +56,7 @@ struct SoftmaxGradientOfRow {
 
  private:
   template <bool Log, class Store>
-  KOKKOS_FORCEINLINE_FUNCTION void from_weights(Row const&, Raw const& raw, Raw const& gradient,
-                                                Store const& store) const {
+  KOKKOS_FORCEINLINE_FUNCTION void from_weights(Row const&, Raw raw, Raw gradient, Store const& store) const {
     typename RowExponentials<Row>::Exponential const exponential(1.0f);
     auto const weigh = [&](auto k) {
       auto e = Row::Atoms::widened(raw[k]);
@@ -68,6 +67,11 @@ struct SoftmaxGradientOfRow {
     SoftmaxGradientPart all{0, 1, gradient_of<Log>(gradient, weigh)};
     if constexpr (Shape::warps > 1)
       all.gradient = Row::join_parts(Row::template of_warp<SoftmaxGradientOfRow>(all.gradient), Add{});
+    if constexpr (Shape::packs > 7)  // as values, of which there is no room for so many, they would be kept
+      unroll<Shape::packs>([&](auto k) {
+        Row::Atoms::renew(raw[k]);
+        Row::Atoms::renew(gradient[k]);
+      });
     write<Log>(store, SoftmaxSlope(all, 1.0f, outer, Log), gradient, weigh);
   }
 

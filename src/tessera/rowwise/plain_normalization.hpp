@@ -89,8 +89,8 @@ struct PlainNorm {
 };
 
 /// f(Shape{}) for rows that a team holds.
-template <class F>
-void with_plain_shape(int packs, F const& f) {
+template <class T, class F>
+void with_plain_shape(int packs, bool is_layer_norm, F const& f) {
   if (packs <= 8)
     f(PackedShape<8, 128, 1>{});
   else if (packs <= 16)
@@ -99,8 +99,10 @@ void with_plain_shape(int packs, F const& f) {
     f(PairShape<16, 128, 0, 2, 48>{});
   else if (packs <= 64)
     f(PairShape<32, 128, 0, 2, 48>{});
+  else if (!is_layer_norm && packs > 1536 && packs <= longest_packed_row)
+    with_longer_packed_shape(packs, f);  // whose weight is ahead
   else
-    with_longer_packed_shape(packs, f);
+    with_fitting_shape<T>(packs, f);
 }
 /// The same for few rows, of 65 to 512 packs. (With a residual those of with_few_rows_shape() are faster.)
 template <class F>
@@ -112,6 +114,9 @@ void with_few_plain_rows_shape(int packs, F const& f) {
   else
     f(PackedShape<128, 128, 4>{});
 }
+
+template <class Shape, int Lanes, int Packs>
+inline constexpr bool is_team = Shape::lanes == Lanes && Shape::packs == Packs;
 
 /// What a norm works on.
 struct NormOperands {
@@ -127,7 +132,7 @@ bool is_plain_norm(PackedGrid const& rows, bool is_layer_norm, NormOperands cons
   };
   auto const is_parameter = [&](Operand const& x) { return is_own(x) && x.row == 0; };
   auto const is_statistic = [](Operand const& x) { return !x.present() || x.row == 1; };
-  return rows.flat && rows.last_packs == rows.packs && rows.packs <= longest_packed_row &&
+  return rows.flat && rows.last_packs == rows.packs && rows.packs <= longest_team_row<T> &&
          rows.rows <= std::numeric_limits<int>::max() - 128 && is_own(a.out) && a.weight.present() &&
          is_parameter(a.weight) && a.bias.present() == is_layer_norm && (!a.bias.present() || is_parameter(a.bias)) &&
          counts(a.in) && counts(a.out) && counts(a.residual) && counts(a.sum) && is_statistic(a.mean) &&
@@ -142,7 +147,7 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
   auto const start = [&](auto few, auto shape, auto is_layer_norm, auto adds) {
     using Shape = decltype(shape);
     constexpr bool is_few = decltype(few)::value, is_layer = decltype(is_layer_norm)::value,
-                   is_short = Shape::packs <= 2, is_longest = Shape::lanes == 512,
+                   is_short = Shape::packs <= 2, is_longest = is_team<Shape, 512, 4> || is_team<Shape, 256, 5>,
                    is_ahead = is_few || (!is_layer && (is_short || is_longest));
     using Kernel = PlainNorm<KernelSpace<Exec>, T, Shape, is_ahead, is_layer, decltype(adds)::value>;
     auto const data = [](Operand const& x) { return static_cast<T*>(const_cast<void*>(x.data)); };
@@ -174,7 +179,7 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
     adds ? with_few_rows_shape(rows.packs, if_few(std::true_type{}))
          : with_few_plain_rows_shape(rows.packs, if_few(std::false_type{}));
   if (!started)
-    with_plain_shape(rows.packs, [&](auto shape) {
+    with_plain_shape<T>(rows.packs, problem.centered, [&](auto shape) {
       adds ? start_kind(std::false_type{}, shape, std::true_type{})
            : start_kind(std::false_type{}, shape, std::false_type{});
     });

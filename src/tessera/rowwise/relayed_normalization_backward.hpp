@@ -124,7 +124,8 @@ NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProb
   using Kernel = RelayedNormBackward<KernelSpace<Exec>, T, false>;
   return start_relayed_norm_backward<Kernel>(exec, problem, grid, [&](Kernel const& kernel, int operands) {
     return relay_layout<typename Kernel::Rows, Kernel>(
-        exec, kernel.grid, teams, operands, packed_norm_backward_teams(exec, kernel.grid.rows, grid.columns));
+        exec, kernel.grid, teams, operands,
+        packed_norm_backward_teams<sizeof(T) == 2>(exec, kernel.grid.rows, grid.columns));
   });
 }
 

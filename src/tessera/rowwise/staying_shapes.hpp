@@ -4,6 +4,7 @@
 #define TESSERA_ROWWISE_STAYING_SHAPES_HPP
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include <tessera/launch.hpp>
@@ -14,8 +15,8 @@ namespace tessera::detail {
 
 inline constexpr int staying_columns = 16;  // of a thread
 constexpr int staying_threads(int lanes) { return lanes > 32 ? lanes : 256; }
-/// On a multiprocessor: a thread has 128 registers then, one of ten warps 96.
-constexpr int staying_teams_at_once(int threads) { return threads == 320 ? 2 : 512 / threads; }
+/// On a multiprocessor: a thread has 128 registers then, one of ten warps or twenty 96.
+constexpr int staying_teams_at_once(int threads) { return threads == 320 ? 2 : std::max(512 / threads, 1); }
 
 /// `Lanes` threads a row.
 template <int Lanes, int Packs, int Singles = 0>
@@ -23,24 +24,31 @@ struct StayingShape : PackedShape<Lanes, staying_threads(Lanes), Packs, Singles>
   static constexpr int teams_at_once = staying_teams_at_once(staying_threads(Lanes));
 };
 
-/// Threads of a team that share a row of so many columns.
-inline int staying_lanes(std::int64_t columns) {
-  for (int lanes : {4, 8, 16, 32, 64, 128, 256, 320})
-    if (columns <= staying_columns * lanes) return lanes;
-  return 512;
+/// Threads of a team that share a row of so many columns; 0 where that takes several teams. `Narrow` rows are of 16
+/// bits: of fp32 96 registers spill, and idle threads cost nothing.
+template <bool Narrow>
+int staying_lanes(std::int64_t columns) {
+  for (int lanes : {4, 8, 16, 32, 64, 128, 256, 320, 512, 640}) {
+    bool const is_shape = Narrow || is_power_of_two(lanes);
+    if (is_shape && columns <= staying_columns * lanes) return lanes;
+  }
+  return 0;
 }
 /// Teams that share it; 0 where it is longer than they keep.
-inline int staying_teams(std::int64_t columns) {
-  for (int teams = 1; teams <= most_teams_together; teams *= 2)
-    if (columns <= std::int64_t{staying_columns} * 512 * teams) return teams;
-  return 0;
+template <bool Narrow>
+int staying_teams(std::int64_t columns) {
+  if (staying_lanes<Narrow>(columns) > 0) return 1;
+  std::int64_t const of_team = std::int64_t{staying_columns} * 512;
+  auto teams = static_cast<std::uint64_t>((columns + of_team - 1) / of_team);
+  if (!Narrow) teams = std::bit_ceil(teams);
+  return teams > most_teams_together ? 0 : static_cast<int>(teams);
 }
 
 /// f(Shape{}) for rows of T that so many threads of a team share.
 template <class T, class F>
 void with_staying_shape(int lanes, F const& f) {
   constexpr int packs = staying_columns / packed_width<T>;
-  constexpr bool has_ten_warps = sizeof(T) == 2;  // of fp32 96 registers spill, and idle threads cost nothing
+  constexpr bool narrow = sizeof(T) == 2;
   switch (lanes) {
     case 4:
       return f(StayingShape<4, packs>{});
@@ -56,11 +64,12 @@ void with_staying_shape(int lanes, F const& f) {
       return f(StayingShape<128, packs>{});
     case 256:
       return f(StayingShape<256, packs>{});
-    case 320:
-      if constexpr (has_ten_warps) return f(StayingShape<320, packs>{});
-      [[fallthrough]];
     case 512:
       return f(StayingShape<512, packs>{});
+  }
+  if constexpr (narrow) {
+    if (lanes == 320) return f(StayingShape<320, packs>{});
+    if (lanes == 640) return f(StayingShape<640, packs>{});
   }
 }
 
@@ -83,10 +92,10 @@ void with_ragged_staying_shape(std::int64_t columns, F const& f) {
 inline constexpr std::int64_t fewest_steps_a_team = 4, fewest_teams = 16;
 
 /// How many teams, or groups of teams that share a row, have sums to leave, at most.
-template <class Exec>
+template <bool Narrow, class Exec>
 std::int64_t packed_norm_backward_teams(Exec const& exec, std::int64_t rows, std::int64_t columns) {
-  std::int64_t const lanes = staying_lanes(columns), threads = staying_threads(static_cast<int>(lanes)),
-                     rows_a_team = threads / lanes, teams = staying_teams(columns);
+  std::int64_t const teams = staying_teams<Narrow>(columns), lanes = teams == 1 ? staying_lanes<Narrow>(columns) : 512,
+                     threads = staying_threads(static_cast<int>(lanes)), rows_a_team = threads / lanes;
   if (teams == 0) return 0;
   std::int64_t const concurrency = Machine<Exec>::concurrency(exec),
                      at_once = staying_teams_at_once(static_cast<int>(threads)) * concurrency / teams;
