@@ -121,7 +121,8 @@ TEST_CASE_TEMPLATE_DEFINE("layer_norm and rms_norm agree with fp64 at every row 
   for (std::size_t n : {2552u, 6000u, 10000u, 12288u, 14000u, 16384u, 18432u, 22528u, 40960u})
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);  // one team's, two's, three's
   for (std::size_t n : {2560u, 6000u, 9216u, 12288u, 16384u, 24576u}) check_rows<Exec, float, float, float>(5, n);
-  for (std::size_t n : {8193u, 16393u, 31001u}) {  // long and not of whole packs
+  for (std::size_t n :
+       {5001u, 8193u, 9001u, 10001u, 12001u, 14001u, 16383u, 16393u, 31001u}) {  // long and not of whole packs
     check_rows<Exec, float, float, float>(7, n);
     check_rows<Exec, bf16_t, bf16_t, bf16_t>(7, n);
   }
@@ -179,7 +180,7 @@ TEST_CASE_TEMPLATE_DEFINE("weight and bias may be absent, statistics are written
 }
 
 TEST_CASE_TEMPLATE_DEFINE("a residual is added first, its sum written out", Exec, norm_residual) {
-  for (std::size_t n : {6u, 513u, 4096u, 10000u, 17000u, 33001u, 524296u}) check_residual<Exec, bf16_t>(4, n);
+  for (std::size_t n : {6u, 513u, 4096u, 10000u, 12001u, 17000u, 33001u, 524296u}) check_residual<Exec, bf16_t>(4, n);
   if (runs_on_host<Exec>) return;
   check_residual<Exec, bf16_t>(20, 1048576);  // more rows than are under way at a time
   check_residual<Exec, float>(12, 1048576);

@@ -125,6 +125,8 @@ TEST_CASE("packed rows on warps: norms of rows between powers of two") {
   for (std::size_t n : {2560u, 5000u, 6144u, 10240u, 12000u, 14336u, 20480u}) check_norm<bf16_t>(3, n);
   for (std::size_t n : {10240u, 20000u}) check_norm<bf16_t, bf16_t>(3, n);
   for (std::size_t n : {8196u, 12288u, 16384u}) check_norm<float>(3, n);
+  for (std::size_t n : {9001u, 12001u, 16383u}) check_norm<bf16_t, bf16_t>(3, n);  // not of whole packs
+  for (std::size_t n : {5001u, 8193u, 10001u, 12001u, 16383u}) check_norm<float>(3, n);
 }
 
 TEST_CASE("packed rows on warps: norms of long rows") {
@@ -142,9 +144,9 @@ TEST_CASE("packed rows on warps: norms of long rows") {
   check_norm<float, float>(3, 200000);    // also of a row that they do not keep
   // Not of whole packs.
   check_norm<bf16_t, bf16_t>(9, 16393);
-  check_norm<float>(7, 8197);
+  check_norm<float>(7, 16393);
   check_norm<bf16_t>(3, 31001);
-  check_norm<float>(3, 16001);
+  check_norm<float>(3, 31001);
   check_norm<fp16_t, fp16_t>(3, 131073);
   check_norm<float>(2, 200001);
 }

@@ -91,8 +91,11 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   check_norm<float>(23, 16384, false);
   check_norm<fp16_t>(1, 24000, false);  // by three
   check_norm<bf16_t>(5, 131080);        // more than they share, in strips
-  check_norm<float>(150, 8191, false);  // and of single elements
+  check_norm<float>(150, 8191, false);  // of single elements, by teams that stay
+  check_norm<float>(5, 8195);
   check_norm<fp16_t>(3, 9001);
+  check_norm<float>(5, 9001);  // and in strips
+  check_norm<bf16_t>(5, 10241);
   for (std::size_t n : {8u, 64u, 72u, 512u, 520u, 1032u, 2056u, 4096u, 5120u, 8192u, 10240u}) {
     check_norm<bf16_t>(13, n);
     check_norm<bf16_t>(2, n);

@@ -82,7 +82,7 @@ TEST_CASE("packed rows on warps: rows that begin anywhere") {
       }
   check_rows_between<bf16_t>(4, 20001, 3, 2);  // through scratch
   check_rows_between<bf16_t>(4, 31001, 3, 2);  // held by teams
-  check_rows_between<float>(3, 16001, 1, 2);
+  check_rows_between<float>(3, 31001, 1, 2);
   for (std::size_t n : {63u, 777u, 4095u}) check_softmax<bf16_t>(7, n);
   check_softmax<float>(5, 1001);
 }
@@ -96,6 +96,8 @@ TEST_CASE("packed rows on warps: softmax of few rows") {
 TEST_CASE("packed rows on warps: softmax of rows between powers of two") {
   for (std::size_t n : {2560u, 5000u, 6144u, 10240u, 12000u, 14336u, 20480u}) check_softmax<bf16_t>(3, n);
   for (std::size_t n : {8196u, 12288u, 16384u}) check_softmax<float>(3, n);
+  for (std::size_t n : {9001u, 12001u, 16001u}) check_softmax<bf16_t>(3, n);  // not of whole packs
+  for (std::size_t n : {5001u, 8193u, 10001u, 12001u, 16001u}) check_softmax<float>(3, n);
 }
 
 TEST_CASE("packed rows on warps: softmax of long rows") {
@@ -111,9 +113,9 @@ TEST_CASE("packed rows on warps: softmax of long rows") {
   check_softmax<bf16_t>(2, 131072, {3, 8});  // by eight
   // Not of whole packs.
   check_softmax<bf16_t>(9, 16393);
-  check_softmax<float>(7, 8197);
+  check_softmax<float>(7, 16393);
   check_softmax<bf16_t>(3, 31001);
-  check_softmax<float>(3, 16001);
+  check_softmax<float>(3, 31001);
   check_softmax<fp16_t>(3, 131073);
   check_softmax<float>(2, 200001);
 }

@@ -86,7 +86,8 @@ TEST_CASE("packed rows on warps: gradients of softmax") {
   for (std::size_t n : {8u, 64u, 72u, 520u, 1032u, 2056u, 2560u, 4096u, 5000u, 8200u, 12000u, 14336u, 16384u})
     check_softmax<bf16_t>(5, n);
   for (std::size_t n : {4u, 260u, 4100u}) check_softmax<float>(70, n);
-  check_softmax<float>(3, 10000);
+  for (std::size_t n : {10000u, 5001u, 8193u, 10001u}) check_softmax<float>(3, n);
+  for (std::size_t n : {9001u, 12001u, 16385u}) check_softmax<bf16_t>(3, n);
   check_softmax<fp16_t>(7, 16392);  // rows that come through scratch
   check_softmax<bf16_t>(5, 40000);
   check_softmax<bf16_t>(4, 65536);

@@ -74,9 +74,10 @@ TEST_CASE_TEMPLATE_DEFINE("softmax of a very long row, of many short ones, and s
   check_rows<Exec, float, bf16_t>(2, 131072);
   check_rows<Exec, bf16_t, bf16_t>(2, 131072 + 8192);  // longer than eight teams keep
   check_rows<Exec, float, float>(100, 10000);          // one team's
-  for (std::size_t n : {2552u, 5120u, 6000u, 10000u, 12288u, 14000u, 16384u, 20480u})
+  for (std::size_t n : {2552u, 5120u, 6000u, 10000u, 12288u, 14000u, 16384u, 20480u, 9001u, 12001u, 16385u})
     check_rows<Exec, bf16_t, bf16_t>(5, n);
-  for (std::size_t n : {2560u, 6000u, 12288u, 16384u}) check_rows<Exec, float, float>(5, n);
+  for (std::size_t n : {2560u, 6000u, 12288u, 16384u, 5001u, 6001u, 8193u, 10001u, 12001u, 16001u})
+    check_rows<Exec, float, float>(5, n);
   check_rows<Exec, bf16_t, bf16_t>(3001, 5);
   check_rows<Exec, float, float>(40000, 3);
   check_rows<Exec, float, float>(9, 300, 0.125, 50);

@@ -86,8 +86,9 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of softmax take every type, scale and extre
     check_rows<Exec, bf16_t, float, double, double>(3, n);
   }
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(2, 131072 + 8192);
-  for (std::size_t n : {2552u, 10000u, 12288u, 14000u, 16384u}) check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);
-  check_rows<Exec, float, float, float>(5, 10000);
+  for (std::size_t n : {2552u, 10000u, 12288u, 14000u, 16384u, 12001u, 16385u})
+    check_rows<Exec, bf16_t, bf16_t, bf16_t>(5, n);
+  for (std::size_t n : {10000u, 5001u, 6001u, 8193u, 10001u}) check_rows<Exec, float, float, float>(5, n);
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(3001, 8);
   check_rows<Exec, float, float, float>(9, 300, 0.125, 50);
   check_rows<Exec, float, float, float>(9, 300, -2.5);

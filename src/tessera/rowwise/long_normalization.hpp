@@ -236,6 +236,14 @@ std::int64_t longest_team_norm(bool is_layer_norm, bool adds) {
   return adds ? 3072 : longest_team_row<T>;
 }
 
+/// Of ragged rows, before it is better that several teams hold them, if they can. A team has a table of the parameters
+/// beside them, which gains most where there are two.
+template <class T>
+std::int64_t longest_ragged_norm(bool is_layer_norm, bool adds) {
+  if (!is_layer_norm || adds) return longest_ragged_row;
+  return sizeof(T) == 4 ? 3072 : 1536;
+}
+
 /// Unless what is read twice could have been overwritten meanwhile. Of ragged rows no thread has the same columns
 /// twice, whose parameters could be kept.
 inline StreamUse use_of_long_norm(NormProblem const& problem, bool ragged) {
@@ -276,33 +284,36 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
       auto const epsilon = static_cast<float>(problem.epsilon),
                  inverse_length = static_cast<float>(1.0 / static_cast<double>(grid.columns));
       NormOperands const operands{out, in, weight, bias, mean, rstd, residual, sum};
-      if (!fits_a_team(rows, longest_team_norm<T>(problem.centered, residual.present()))) {
-        if ((started = start_relayed_norm<T>(exec, problem, rows, operands))) return;
-        auto const start = [&](auto read) {
-          StreamUse const use = use_of_long_norm(problem, rows.ragged);
-          auto const make = [&](auto kind) {
-            return LongNorm<typename decltype(kind)::type>{
-                rows, out, in, weight, bias, mean, rstd, residual, sum, epsilon, inverse_length, problem.centered};
-          };
-          constexpr int operands_read = decltype(read)::value;
-          if constexpr (operands_read == 1)  // by mail a residual is RelayedNorm's, or slower
-            return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, problem.lent, make);
-          else
-            return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, make);
-        };
-        started = residual.present() ? start(Constant<2>{}) : start(Constant<1>{});
+      StreamUse const use = use_of_long_norm(problem, rows.ragged);
+      auto const make = [&](auto kind) {
+        return LongNorm<typename decltype(kind)::type>{rows, out,      in,  weight,  bias,           mean,
+                                                       rstd, residual, sum, epsilon, inverse_length, problem.centered};
+      };
+      auto const of_operands = [&](auto const& f) { return residual.present() ? f(Constant<2>{}) : f(Constant<1>{}); };
+      if (!fits_a_team(rows, longest_team_norm<T>(problem.centered, residual.present()), longest_ragged_team_row<T>)) {
+        started = start_relayed_norm<T>(exec, problem, rows, operands) || of_operands([&](auto read) {
+                    constexpr int operands_read = decltype(read)::value;
+                    if constexpr (operands_read == 1)  // by mail a residual is RelayedNorm's, or slower
+                      return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, problem.lent, make);
+                    else
+                      return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, make);
+                  });
         return;
-      } else if (rows.ragged || !start_plain_norm<T>(exec, problem, rows, operands)) {
-        with_packed_shape<T>(rows, [&](auto shape) {
-          using Shape = decltype(shape);
-          PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,
-                                                   rstd, residual, sum, epsilon, inverse_length, problem.centered};
-          if constexpr (Shape::singles > 0)
-            launch_ragged_norm<Shape>(problem.label, exec, kernel);
-          else
-            launch_packed<Shape>(problem.label, exec, rows, kernel);
-        });
       }
+      if (rows.ragged && rows.packs > longest_ragged_norm<T>(problem.centered, residual.present()))
+        started = of_operands([&](auto read) {
+          return launch_held<Space, T, decltype(read)::value, true>(problem.label, exec, rows, use, make);
+        });
+      if (started || (!rows.ragged && (started = start_plain_norm<T>(exec, problem, rows, operands)))) return;
+      with_packed_shape<T>(rows, [&](auto shape) {
+        using Shape = decltype(shape);
+        PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,
+                                                 rstd, residual, sum, epsilon, inverse_length, problem.centered};
+        if constexpr (Shape::singles > 0)
+          launch_ragged_norm<Shape>(problem.label, exec, kernel);
+        else
+          launch_packed<Shape>(problem.label, exec, rows, kernel);
+      });
       started = true;
     });
   }

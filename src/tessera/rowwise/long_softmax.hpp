@@ -99,7 +99,7 @@ bool start_packed_softmax(Exec const& exec, SoftmaxProblem const& problem, TileG
       using Space = KernelSpace<Exec>;
       if (start_few_rows_softmax<Exec, T>(exec, problem, rows, rest))
         started = true;
-      else if (!fits_a_team(rows, longest_team_row<T>))
+      else if (!fits_a_team(rows, longest_team_row<T>, longest_ragged_team_row<T>))
         started = launch_long<Space, T, 1>(
             problem.label, exec, rows, problem.lent, rows.packs > most_held_softmax, [&](auto kind) {
               return LongSoftmax<typename decltype(kind)::type>{rows, out, in, scale, problem.log, rest};

@@ -156,7 +156,7 @@ bool start_packed_softmax_backward(Exec const& exec, SoftmaxBackwardProblem cons
       using Space = KernelSpace<Exec>;
       if (start_few_rows_softmax_backward<Exec, T>(exec, problem, rows, scale, outer, rest))
         started = true;
-      else if (fits_a_team(rows, longest_team_pair<T>))
+      else if (fits_a_team(rows, longest_team_pair<T>, longest_ragged_pair<T>))
         with_pair_shape<T>(rows, [&](auto shape) {
           using Shape = decltype(shape);
           launch_packed<Shape>(problem.label, exec, rows,

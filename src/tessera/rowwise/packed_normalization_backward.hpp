@@ -373,9 +373,10 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
   kernel.stages =
       static_cast<int>(std::min<std::size_t>(scratch_of_each(exec, at_once) / stage, std::size_t{most_stages}));
   std::size_t const scratch = std::max(stage * static_cast<std::size_t>(kernel.stages), Kernel::joined_bytes);
-  kernel.teams = static_cast<int>(
-      std::min<std::int64_t>(std::int64_t{at_once} * Machine<Exec>::concurrency(exec),
-                             packed_norm_backward_teams<sizeof(T) == 2>(exec, rows.rows, grid.columns)));
+  std::int64_t const most = rows.ragged  // whose teams are as large for any T
+                                ? packed_norm_backward_teams<true>(exec, rows.rows, grid.columns)
+                                : packed_norm_backward_teams<sizeof(T) == 2>(exec, rows.rows, grid.columns);
+  kernel.teams = static_cast<int>(std::min(std::int64_t{at_once} * Machine<Exec>::concurrency(exec), most));
   if (rows.ragged && steps > kernel.teams) {
     auto const leap = Shape::rows_a_team * rows.phase.row;  // from step to step a team's rows are to begin alike
     while (static_cast<std::uint32_t>(kernel.teams) * leap % width != 0) --kernel.teams;
@@ -435,7 +436,7 @@ NormBackwardParts start_packed_norm_backward(Exec const& exec, NormBackwardProbl
                                : start_mailed_norm_backward<T>(exec, problem, grid);
         if (started.count == 0) started = start_strip_norm_backward<T, width>(exec, problem, grid);
       } else if (neighbours) {
-        if (rows.flat && together == 1 &&
+        if (rows.flat && staying_teams<true>(grid.columns) == 1 &&
             make_ragged<T>(rows, grid, problem.in, problem.d_in, problem.d_out, problem.d_sum))
           with_ragged_staying_shape<T>(grid.columns, start);
         if (started.count == 0 && grid.columns > shortest_strips)

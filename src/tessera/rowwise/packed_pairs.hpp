@@ -14,8 +14,8 @@ struct PairShape : PackedShape<Lanes, Threads, Packs, Singles> {
   static constexpr int registers = Registers;
 };
 
-/// f(Shape{}) with the shape for rows with single elements, longest_ragged_row at most.
-template <class F>
+/// f(Shape{}) with the shape for rows of T with single elements, longest_ragged_pair at most.
+template <class T, class F>
 void with_ragged_pair_shape(std::int64_t packs, F const& f) {
   if (packs <= 8)
     f(PackedShape<8, 256, 1, 2>{});
@@ -31,9 +31,19 @@ void with_ragged_pair_shape(std::int64_t packs, F const& f) {
     f(PairShape<128, 128, 1>{});
   else if (packs <= 512)
     f(PairShape<256, 256, 1>{});
-  else
+  else if (packs <= 1024)
     f(PairShape<512, 512, 1>{});
+  else if (packs <= 1280)
+    f(TeamRowShape<256, 5, 128, 1>{});
+  else if (packs <= 1536)
+    f(TeamRowShape<256, 6, 128, 1>{});
+  else if (packs <= 2048)
+    f(TeamRowShape<256, 8, 128, 1>{});
+  else if constexpr (sizeof(T) == 4)
+    f(TeamRowShape<256, 10, 128, 1>{});
 }
+template <class T>
+inline constexpr std::int64_t longest_ragged_pair = sizeof(T) == 4 ? 2560 : 2048;
 /// The same for longer rows of 16-bit elements: four packs a thread, since fewer threads exchange less. Of 65536 x 8192
 /// 887 -> 767 us; where a warp has a row, two are better.
 template <class F>
@@ -79,7 +89,7 @@ template <class T, class F>
 void with_pair_shape(PackedGrid const& rows, F const& f) {
   std::int64_t const packs = rows.packs;
   if (rows.ragged)
-    with_ragged_pair_shape(packs, f);
+    with_ragged_pair_shape<T>(packs, f);
   else if (packs == 8 && sizeof(T) == 2)  // of fewer idle lanes cost more than is gained
     f(PairShape<8, 128, 0, 1, 40>{});
   else if (packs <= 8)

@@ -40,8 +40,8 @@ struct PackedShape {
 };
 
 /// One whose row takes a team, with so many registers a thread.
-template <int Lanes, int Packs, int Registers>
-struct TeamRowShape : PackedShape<Lanes, Lanes, Packs> {
+template <int Lanes, int Packs, int Registers, int Singles = 0>
+struct TeamRowShape : PackedShape<Lanes, Lanes, Packs, Singles> {
   static constexpr int registers = Registers;
 };
 
@@ -408,11 +408,28 @@ void with_ragged_shape(std::int64_t packs, F const& f) {
   else
     f(PackedShape<256, 256, 4, 1>{});
 }
+/// The same for longer ones, longest_ragged_team_row at most, of kernels that have a lot of them.
+template <class T, class F>
+void with_longer_ragged_shape(std::int64_t packs, F const& f) {
+  constexpr int of_six = sizeof(T) == 4 ? 80 : 88;  // registers
+  if (packs <= 1280)
+    f(TeamRowShape<256, 5, 80, 1>{});
+  else if (packs <= 1536)
+    f(TeamRowShape<256, 6, of_six, 1>{});
+  else if (packs <= 2048)
+    f(TeamRowShape<512, 4, 64, 1>{});
+  else if constexpr (sizeof(T) == 4)
+    packs <= 2560   ? f(TeamRowShape<512, 5, 64, 1>{})
+    : packs <= 3072 ? f(TeamRowShape<512, 6, 64, 1>{})
+                    : f(TeamRowShape<512, 8, 64, 1>{});
+}
+template <class T>
+inline constexpr std::int64_t longest_ragged_team_row = sizeof(T) == 4 ? 4096 : 2048;
 /// The same for rows of any kind; of those of up to 64 packs two a thread, as more of them then fit.
 template <class T, class F>
 void with_packed_shape(PackedGrid const& rows, F const& f) {
   if (rows.ragged)
-    with_ragged_shape(rows.packs, f);
+    rows.packs <= longest_ragged_row ? with_ragged_shape(rows.packs, f) : with_longer_ragged_shape<T>(rows.packs, f);
   else if (rows.packs <= 8)
     f(PackedShape<4, 128, 2>{});
   else if (rows.packs <= 16)
@@ -425,8 +442,9 @@ void with_packed_shape(PackedGrid const& rows, F const& f) {
     with_fitting_shape<T>(rows.packs, f);
 }
 /// Whether the threads of a team can hold such a row.
-inline bool fits_a_team(PackedGrid const& rows, std::int64_t longest = longest_packed_row) {
-  return rows.packs <= (rows.ragged ? longest_ragged_row : longest);
+inline bool fits_a_team(PackedGrid const& rows, std::int64_t longest = longest_packed_row,
+                        std::int64_t longest_ragged = longest_ragged_row) {
+  return rows.packs <= (rows.ragged ? longest_ragged : longest);
 }
 inline constexpr int most_teams_together = 16;  // that share a longer one
 

@@ -116,7 +116,7 @@ void with_few_plain_rows_shape(int packs, F const& f) {
 }
 
 template <class Shape, int Lanes, int Packs>
-inline constexpr bool is_team = Shape::lanes == Lanes && Shape::packs == Packs;
+inline constexpr bool is_team = (Shape::lanes == Lanes) && (Shape::packs == Packs);
 
 /// What a norm works on.
 struct NormOperands {

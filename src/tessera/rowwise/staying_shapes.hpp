@@ -74,17 +74,23 @@ void with_staying_shape(int lanes, F const& f) {
 }
 
 /// The same for ragged rows of so many columns, which one team has, if it keeps as many: two packs a thread, as single
-/// elements take registers too, or 8 columns where a team has several rows.
+/// elements take registers too, or 8 columns where a team has several rows; of the longest as many as of whole packs.
 template <class T, class F>
 void with_ragged_staying_shape(std::int64_t columns, F const& f) {
   constexpr int width = packed_width<T>, few = 8 / width;
+  std::int64_t const packs = columns / width;
   if (columns <= 16 * 8) return f(StayingShape<16, few, 1>{});
   if (columns <= 32 * 8) return f(StayingShape<32, few, 1>{});
   if (columns <= 32 * 16) return f(StayingShape<32, 2 * few, 1>{});
-  if (columns <= 64 * 2 * width) return f(StayingShape<64, 2, 1>{});
-  if (columns <= 128 * 2 * width) return f(StayingShape<128, 2, 1>{});
-  if (columns <= 256 * 2 * width) return f(StayingShape<256, 2, 1>{});
-  if (columns <= 512 * 2 * width) return f(StayingShape<512, 2, 1>{});
+  if (packs <= 64 * 2) return f(StayingShape<64, 2, 1>{});
+  if (packs <= 128 * 2) return f(StayingShape<128, 2, 1>{});
+  if (packs <= 256 * 2) return f(StayingShape<256, 2, 1>{});
+  if (packs <= 512 * 2) return f(StayingShape<512, 2, 1>{});
+  if constexpr (sizeof(T) == 4) {
+    if (packs <= 512 * 4) return f(StayingShape<512, 4, 1>{});
+  } else if (packs <= 640 * 2) {
+    return f(StayingShape<640, 2, 1>{});
+  }
 }
 
 /// Rows, or as many together as a team has room for, that are worth the sums that it leaves, once every multiprocessor
