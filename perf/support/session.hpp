@@ -237,6 +237,7 @@ class Session {
     int argc = static_cast<int>(argv.size());
     benchmark::Initialize(&argc, argv.data());
     if (argc > 1) throw std::invalid_argument(std::string("unknown flag ") + argv[1]);
+    smallest_first();
     std::size_t const width = register_all(NameFilter(benchmark::GetBenchmarkFilter()), list);
     if (list) return cases_.size();
 
@@ -261,6 +262,13 @@ class Session {
     std::vector<Result> results;
     std::vector<bool> unread;
   };
+
+  /// Of what memory binds: in memory that large cases have given back all that follows is up to a tenth slower, copies
+  /// too (an H200: 201 MB in 51.4 µs, behind cases of 6 GB in 56.8).
+  void smallest_first() {
+    auto const bytes = [](Case const& c) { return c.counts_flops ? 0.0 : c.work.bytes; };
+    std::stable_sort(cases_.begin(), cases_.end(), [&](Case const& a, Case const& b) { return bytes(a) < bytes(b); });
+  }
 
   std::size_t register_all(NameFilter const& keep, bool list) {
     std::size_t width = 0;
