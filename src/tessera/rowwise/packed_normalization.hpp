@@ -40,32 +40,92 @@ KOKKOS_FORCEINLINE_FUNCTION void scale_pack(Operand const& weight, Operand const
   }
 }
 
-/// Weight and bias of all columns of ragged rows in a team's scratch. Columns that are `Width` apart lie side by side:
-/// lanes that look up the same element of their packs find neighbours, wherever packs begin.
-template <int Width, int Packs>
-struct ParameterTable {
-  static constexpr int pitch = Packs + 1;
-  using Pair = Pack<float, 2>;
-  static constexpr std::size_t bytes = sizeof(Pair) * Width * pitch;
+/// Weight and bias of the columns that a thread has of ragged rows, in places of its own in scratch: rows of a team
+/// that begin at the same place of a pack have the same, which then are packs. Of T, or of fp32 if one of them is.
+template <class Row, class Shape, class T>
+class OwnParameters {
+ public:
+  using Atoms = typename Row::Atoms;
+  static constexpr int width = Row::width;
+  using Values = Pack<float, width>;
 
-  Pair* pairs = nullptr;  // (Width, pitch)
-
-  KOKKOS_FORCEINLINE_FUNCTION Pair& of_column(int column) const {
-    return pairs[column % Width * pitch + column / Width];
+  KOKKOS_FORCEINLINE_FUNCTION static bool narrow(Operand const& weight, Operand const& bias) {
+    auto const is_own = [](Operand const& a) { return !a.present() || a.type == scalar_of<T>; };
+    return is_own(weight) && is_own(bias);
   }
-  /// A pack of x, `before` + Width times `pack` being its first column.
-  KOKKOS_FORCEINLINE_FUNCTION void scale(int before, int pack, Pack<float, Width>& x) const {
-    Pair const* const first = pairs + before * pitch + pack;
-    for (int j = 0; j < Width; ++j) {
-      Pair const p = first[before + j < Width ? j * pitch : (j - Width) * pitch + 1];
-      x[j] = x[j] * p[0] + p[1];
+  KOKKOS_FORCEINLINE_FUNCTION static std::size_t bytes(Operand const& weight, Operand const& bias) {
+    std::size_t const size = narrow(weight, bias) ? sizeof(Pack<T, width>) : sizeof(Values);
+    return size * Shape::packs * Shape::threads * ((weight.present() ? 1 : 0) + (bias.present() ? 1 : 0));
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION OwnParameters() {
+    unroll<Shape::singles>([&](auto single) { slopes[single] = 1; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION OwnParameters(void* scratch, bool of_t) : OwnParameters() {
+    mine = Atoms::settled(static_cast<std::byte*>(scratch));
+    is_narrow = of_t;
+  }
+
+  /// Those of a row, unless they are there from the row before.
+  KOKKOS_FORCEINLINE_FUNCTION void take(Row const& row, Operand const& weight, Operand const& bias) {
+    if (before == row.before || !row.inside()) return;
+    before = row.before;
+    int which = 0;
+    auto const take_one = [&](Operand const& from, float(&of_single)[Shape::singles]) {
+      if (!from.present()) return;
+      unroll<Shape::packs>([&](auto k) {
+        Values x{};
+        if (row.has(k))
+          for (int j = 0; j < width; ++j) x[j] = load_parameter<Atoms, T, 1>(from, row.column(k) + j)[0];
+        if (is_narrow)
+          this->template place<Pack<T, width>>(which, k) = Atoms::template narrowed<T>(x);
+        else
+          this->template place<Values>(which, k) = x;
+      });
+      unroll<Shape::singles>([&](auto single) {
+        constexpr Constant<Shape::packs + decltype(single)::value> k{};
+        if (row.has(k)) of_single[single] = load_parameter<Atoms, T, 1>(from, row.column(k))[0];
+      });
+      ++which;
+    };
+    take_one(weight, slopes);
+    take_one(bias, offsets);
+  }
+  template <class K, int N>
+  KOKKOS_FORCEINLINE_FUNCTION void scale(Operand const& weight, Operand const& bias, K k, Pack<float, N>& x) const {
+    if constexpr (N == 1 && width > 1) {
+      constexpr int single = K::value - Shape::packs;
+      x[0] = x[0] * slopes[single] + offsets[single];
+    } else {
+      if (weight.present()) {
+        Values const w = values(0, k);
+        for (int j = 0; j < width; ++j) x[j] *= w[j];
+      }
+      if (bias.present()) {
+        Values const b = values(weight.present() ? 1 : 0, k);
+        for (int j = 0; j < width; ++j) x[j] += b[j];
+      }
     }
   }
-  KOKKOS_FORCEINLINE_FUNCTION void scale(int column, Pack<float, 1>& x) const {
-    Pair const p = of_column(column);
-    x[0] = x[0] * p[0] + p[1];
+
+ private:
+  template <class Stored>
+  KOKKOS_FORCEINLINE_FUNCTION Stored& place(int which, int k) const {
+    return reinterpret_cast<Stored*>(mine)[(which * Shape::packs + k) * Shape::threads + Atoms::thread()];
   }
+  KOKKOS_FORCEINLINE_FUNCTION Values values(int which, int k) const {
+    if (!is_narrow) return place<Values>(which, k);
+    auto const raw = place<Pack<T, width>>(which, k);
+    return Atoms::widened(raw);
+  }
+
+  std::byte* mine = nullptr;
+  bool is_narrow = true;
+  int before = -1;  // of the rows that they are of
+  float slopes[Shape::singles] = {}, offsets[Shape::singles] = {};
 };
+/// Of rows of whole packs, which read them where they are.
+struct NoOwnParameters {};
 
 /// LayerNorm if `centered`, else RMSNorm. With a residual the row is in + residual, rounded where that sum is written.
 template <class Exec, class T, class Shape>
@@ -83,38 +143,29 @@ struct PackedNorm {
   bool centered;
   int steps = 0, teams = 0;  // ragged rows: each team stays, for every `teams`-th of so many steps
 
-  using Table = ParameterTable<width, Shape::lanes * packs>;
+  using Parameters = std::conditional_t<Row::ragged, OwnParameters<Row, Shape, T>, NoOwnParameters>;
 
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     wait_for_kernels_before<Exec>();
+    Parameters parameters;
     if constexpr (Row::ragged) {
-      Table const table = parameters(team);
+      std::size_t const bytes = Parameters::bytes(weight, bias);
+      if (bytes > 0)
+        parameters = Parameters(team.team_scratch(0).get_shmem_aligned(bytes, 16), Parameters::narrow(weight, bias));
       int turn = 0;
       TESSERA_ROLLED
       for (int step = team.league_rank(); step < steps; step += teams) {
-        work(Row(grid, step), table, turn);
+        Row const row(grid, step);
+        parameters.take(row, weight, bias);
+        work(row, parameters, turn);
         turn ^= 1;
       }
     } else {
-      work(Row(grid, team.league_rank()), Table{}, 0);
+      work(Row(grid, team.league_rank()), parameters, 0);
     }
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION Table parameters(TeamMember<Exec> const& team) const {
-    if (!weight.present() && !bias.present()) return {};
-    Table const table{
-        static_cast<typename Table::Pair*>(team.team_scratch(0).get_shmem_aligned(std::size_t{Table::bytes}, 16))};
-    TESSERA_ROLLED
-    for (int i = Row::Atoms::thread(); i < grid.columns; i += Shape::threads) {
-      float const slope = weight.present() ? load_parameter<typename Row::Atoms, T, 1>(weight, i)[0] : 1.0f,
-                  offset = bias.present() ? load_parameter<typename Row::Atoms, T, 1>(bias, i)[0] : 0.0f;
-      table.of_column(i) = {{slope, offset}};
-    }
-    team.team_barrier();
-    return table;
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void work(Row const& row, Table const& table, int turn) const {
+  KOKKOS_FORCEINLINE_FUNCTION void work(Row const& row, Parameters const& parameters, int turn) const {
     Raw raw;
     Values x;
     row.load(in, raw, T(0.0f));
@@ -129,7 +180,7 @@ struct PackedNorm {
     } else {
       unroll<Row::parts>([&](auto k) { x[k] = Row::Atoms::widened(raw[k]); });
     }
-    one_row(row, table, turn, x);
+    one_row(row, parameters, turn, x);
   }
 
   template <int N>
@@ -139,7 +190,7 @@ struct PackedNorm {
     if (sum.present()) x = Row::Atoms::widened(Row::Atoms::template narrowed<T>(x));
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Table const& table, int turn, Values& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void one_row(Row const& row, Parameters const& parameters, int turn, Values& x) const {
     Moments const all = RowMoments<Row, Shape, Tag>{inverse_length, centered}(row, x, turn);
     float const center = inverse_length * all.sum, factor = Kokkos::rsqrt(all.squares * inverse_length + epsilon);
     if (row.lane == 0 && row.inside()) {
@@ -150,23 +201,19 @@ struct PackedNorm {
     Row::Outputs::visit(out.type, [&](auto tag) {
       row.template store<typename decltype(tag)::type>(out, [&](auto k) {
         for (int j = 0; j < x[k].size; ++j) x[k][j] = (x[k][j] - center) * factor;
-        scale(row, table, k, x[k]);
+        scale(row, parameters, k, x[k]);
         return x[k];
       });
     });
   }
 
   template <class K, int N>
-  KOKKOS_FORCEINLINE_FUNCTION void scale(Row const& row, Table const& table, K k, Pack<float, N>& x) const {
+  KOKKOS_FORCEINLINE_FUNCTION void scale(Row const& row, Parameters const& parameters, K k, Pack<float, N>& x) const {
     if (!row.has(k)) return;
-    if constexpr (!Row::ragged) {
+    if constexpr (Row::ragged)
+      parameters.scale(weight, bias, k, x);
+    else
       scale_pack<typename Row::Atoms, T, (packs >= 4)>(weight, bias, row.column(k), x);
-    } else if (table.pairs != nullptr) {
-      if constexpr (N == 1)
-        table.scale(row.column(k), x);
-      else
-        table.scale(row.before, K::value * Row::lanes + row.lane, x);
-    }
   }
 };
 
@@ -177,18 +224,22 @@ bool are_neighbouring_parameters(RowArray const& a) {
                           a.stride[1] == 0 && a.stride[2] == 0);
 }
 
-/// As many teams as a multiprocessor has room for, with the parameters of each.
+/// As many teams as a multiprocessor has room for, with the parameters of each; a few less if all rows of a team then
+/// begin at the same place of a pack.
 template <class Shape, class Exec, class Kernel>
 void launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
   std::int64_t const steps = (kernel.grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team;
   check_tiles(label, steps);
   constexpr int wanted = teams_of_registers<Shape>;
-  std::size_t const scratch = kernel.weight.present() || kernel.bias.present() ? Kernel::Table::bytes : 0;
+  std::size_t const scratch = Kernel::Parameters::bytes(kernel.weight, kernel.bias);
   int at_once = wanted;
   while (at_once > 1 && scratch_of_each(exec, at_once) < scratch) --at_once;
   kernel.steps = static_cast<int>(steps);
   kernel.teams =
       static_cast<int>(std::min(steps, static_cast<std::int64_t>(at_once) * Machine<Exec>::concurrency(exec)));
+  if (steps > kernel.teams && kernel.teams >= Kernel::width)
+    while (static_cast<std::uint32_t>(kernel.teams * Shape::rows_a_team) * kernel.grid.phase.row % Kernel::width != 0)
+      --kernel.teams;
   launch<Shape::threads, wanted>(KernelLabel{label, "unaligned rows in registers of teams that stay"}, exec,
                                  kernel.teams, scratch, kernel);
 }
