@@ -236,8 +236,8 @@ std::int64_t longest_team_norm(bool is_layer_norm, bool adds) {
   return adds ? 3072 : longest_team_row<T>;
 }
 
-/// Of ragged rows, before it is better that several teams hold them, if they can. A team has a table of the parameters
-/// beside them, which gains most where there are two.
+/// Packs of ragged rows from which on it is better that several teams hold them, if they can: a team has the parameters
+/// of its threads in scratch, which gains most where there are two.
 template <class T>
 std::int64_t longest_ragged_norm(bool is_layer_norm, bool adds) {
   if (!is_layer_norm || adds) return longest_ragged_row;

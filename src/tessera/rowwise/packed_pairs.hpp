@@ -44,8 +44,9 @@ void with_ragged_pair_shape(std::int64_t packs, F const& f) {
 }
 template <class T>
 inline constexpr std::int64_t longest_ragged_pair = sizeof(T) == 4 ? 2560 : 2048;
-/// The same for longer rows of 16-bit elements: four packs a thread, since fewer threads exchange less. Of 65536 x 8192
-/// 887 -> 767 us; where a warp has a row, two are better.
+/// The same for longer rows of 16-bit elements: four packs a thread, since fewer threads exchange less (of 65536 x 8192
+/// 887 -> 767 us; where a warp has a row, two are better), more between powers of two and so that the longest have two
+/// teams. All in docs/measurements/memory-bound.md.
 template <class F>
 void with_long_narrow_pair_shape(std::int64_t packs, F const& f) {
   if (packs <= 256)

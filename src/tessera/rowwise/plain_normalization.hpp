@@ -18,7 +18,8 @@ namespace tessera::detail {
 /// are of T but for the statistics. With `Adds` there are a residual and its sum with the row, or null. Norms of few
 /// rows take two or three microseconds, in which every multiprocessor fetches text and parameters anew and what waits
 /// for memory one after the other is the rest: with `Ahead` weight and bias are on their way together with the row,
-/// which takes registers. The weight of short rows is, too, where there is no bias, and that of the longest.
+/// which takes registers. The weight of short rows is, too, where there is no bias, and that of others that have room
+/// for it.
 template <class Exec, class T, class Shape, bool Ahead, bool IsLayerNorm, bool Adds>
 struct PlainNorm {
   using Row = PackedRow<Exec, Shape, T>;
@@ -147,8 +148,8 @@ bool start_plain_norm(Exec const& exec, NormProblem const& problem, PackedGrid c
   auto const start = [&](auto few, auto shape, auto is_layer_norm, auto adds) {
     using Shape = decltype(shape);
     constexpr bool is_few = decltype(few)::value, is_layer = decltype(is_layer_norm)::value,
-                   is_short = Shape::packs <= 2, is_longest = is_team<Shape, 512, 4> || is_team<Shape, 256, 5>,
-                   is_ahead = is_few || (!is_layer && (is_short || is_longest));
+                   is_short = Shape::packs <= 2, has_room = is_team<Shape, 512, 4> || is_team<Shape, 256, 5>,
+                   is_ahead = is_few || (!is_layer && (is_short || has_room));
     using Kernel = PlainNorm<KernelSpace<Exec>, T, Shape, is_ahead, is_layer, decltype(adds)::value>;
     auto const data = [](Operand const& x) { return static_cast<T*>(const_cast<void*>(x.data)); };
     auto const value = [](Operand const& x) { return static_cast<float*>(const_cast<void*>(x.data)); };
