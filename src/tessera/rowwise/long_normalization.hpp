@@ -290,7 +290,7 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                                                        rstd, residual, sum, epsilon, inverse_length, problem.centered};
       };
       auto const of_operands = [&](auto const& f) { return residual.present() ? f(Constant<2>{}) : f(Constant<1>{}); };
-      if (!fits_a_team(rows, longest_team_norm<T>(problem.centered, residual.present()), longest_ragged_team_row<T>)) {
+      auto const start_long = [&] {
         started = start_relayed_norm<T>(exec, problem, rows, operands) || of_operands([&](auto read) {
                     constexpr int operands_read = decltype(read)::value;
                     if constexpr (operands_read == 1)  // by mail a residual is RelayedNorm's, or slower
@@ -298,8 +298,9 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
                     else
                       return launch_long<Space, T, operands_read>(problem.label, exec, rows, use, make);
                   });
-        return;
-      }
+      };
+      if (!fits_a_team(rows, longest_team_norm<T>(problem.centered, residual.present()), longest_ragged_team_row<T>))
+        return start_long();
       if (rows.ragged && rows.packs > longest_ragged_norm<T>(problem.centered, residual.present()))
         started = of_operands([&](auto read) {
           return launch_held<Space, T, decltype(read)::value, true>(problem.label, exec, rows, use, make);
@@ -309,12 +310,13 @@ bool start_packed_norm(Exec const& exec, NormProblem const& problem, TileGrid co
         using Shape = decltype(shape);
         PackedNorm<Space, T, Shape> const kernel{rows, out,      in,  weight,  bias,           mean,
                                                  rstd, residual, sum, epsilon, inverse_length, problem.centered};
+        started = true;
         if constexpr (Shape::singles > 0)
-          launch_ragged_norm<Shape>(problem.label, exec, kernel);
+          started = launch_ragged_norm<Shape>(problem.label, exec, kernel);
         else
           launch_packed<Shape>(problem.label, exec, rows, kernel);
       });
-      started = true;
+      if (!started) start_long();
     });
   }
   return started;

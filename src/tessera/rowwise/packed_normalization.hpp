@@ -224,14 +224,15 @@ bool are_neighbouring_parameters(RowArray const& a) {
                           a.stride[1] == 0 && a.stride[2] == 0);
 }
 
-/// As many teams as a multiprocessor has room for, with the parameters of each; a few less if all rows of a team then
-/// begin at the same place of a pack.
+/// Starts as many teams as a multiprocessor has room for, with the parameters of each; a few less if all rows of a team
+/// then begin at the same place of a pack. Whether it has: not where there is no room for one.
 template <class Shape, class Exec, class Kernel>
-void launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
+bool launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
   std::int64_t const steps = (kernel.grid.rows + Shape::rows_a_team - 1) / Shape::rows_a_team;
   check_tiles(label, steps);
   constexpr int wanted = teams_of_registers<Shape>;
   std::size_t const scratch = Kernel::Parameters::bytes(kernel.weight, kernel.bias);
+  if (scratch_of_each(exec, 1) < scratch) return false;
   int at_once = wanted;
   while (at_once > 1 && scratch_of_each(exec, at_once) < scratch) --at_once;
   kernel.steps = static_cast<int>(steps);
@@ -242,6 +243,7 @@ void launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
       --kernel.teams;
   launch<Shape::threads, wanted>(KernelLabel{label, "unaligned rows in registers of teams that stay"}, exec,
                                  kernel.teams, scratch, kernel);
+  return true;
 }
 
 }  // namespace tessera::detail
