@@ -224,6 +224,14 @@ bool are_neighbouring_parameters(RowArray const& a) {
                           a.stride[1] == 0 && a.stride[2] == 0);
 }
 
+/// As many of so many teams, each of which has every so many-th step of ragged rows, as let all rows of a team begin at
+/// the same place of a pack of `width`; 0 where only more would.
+inline int teams_that_begin_alike(PackedGrid const& rows, int teams, int rows_a_team, int width) {
+  auto const leap = static_cast<std::uint32_t>(rows_a_team) * rows.phase.row;  // from a step to the next one
+  while (static_cast<std::uint32_t>(teams) * leap % static_cast<std::uint32_t>(width) != 0) --teams;
+  return teams;
+}
+
 /// Starts as many teams as a multiprocessor has room for, with the parameters of each; a few less if all rows of a team
 /// then begin at the same place of a pack. Whether it has: not where there is no room for one.
 template <class Shape, class Exec, class Kernel>
@@ -239,8 +247,7 @@ bool launch_ragged_norm(char const* label, Exec const& exec, Kernel kernel) {
   kernel.teams =
       static_cast<int>(std::min(steps, static_cast<std::int64_t>(at_once) * Machine<Exec>::concurrency(exec)));
   if (steps > kernel.teams && kernel.teams >= Kernel::width)
-    while (static_cast<std::uint32_t>(kernel.teams * Shape::rows_a_team) * kernel.grid.phase.row % Kernel::width != 0)
-      --kernel.teams;
+    kernel.teams = teams_that_begin_alike(kernel.grid, kernel.teams, Shape::rows_a_team, Kernel::width);
   launch<Shape::threads, wanted>(KernelLabel{label, "unaligned rows in registers of teams that stay"}, exec,
                                  kernel.teams, scratch, kernel);
   return true;

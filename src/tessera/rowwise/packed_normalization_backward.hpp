@@ -378,8 +378,7 @@ std::int64_t start_staying_norm_backward(Exec const& exec, NormBackwardProblem c
                                 : packed_norm_backward_teams<sizeof(T) == 2>(exec, rows.rows, grid.columns);
   kernel.teams = static_cast<int>(std::min(std::int64_t{at_once} * Machine<Exec>::concurrency(exec), most));
   if (rows.ragged && steps > kernel.teams) {
-    auto const leap = Shape::rows_a_team * rows.phase.row;  // from step to step a team's rows are to begin alike
-    while (static_cast<std::uint32_t>(kernel.teams) * leap % width != 0) --kernel.teams;
+    kernel.teams = teams_that_begin_alike(rows, kernel.teams, Shape::rows_a_team, width);
     if (kernel.teams == 0) return 0;
   }
   auto const stepped = [&](RowArray const& a) {
