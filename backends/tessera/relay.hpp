@@ -20,6 +20,8 @@ namespace tessera::detail {
 ///     Relay(scratch, n, mail, j)  of n teams, team j of them, by mail of post_bytes(n), zero before the launch; n is
 ///                     fewest_by_mail at least, and 12 bytes are the most that is exchanged
 ///     begin(), wait() one after the other by all threads, before what follows
+///     lend(), borrow() by all threads that relay, four warps, and by all others, 16 warps, of kernels whose threads
+///                     have 96 registers: the others have 104 from then on
 ///     give(x, i)      a warp's part of row i, 16 bytes at most, the same in all lanes
 ///     given<X>(i)     lane j of the warp that relays row i gets what warp j has given, or an X{} if there is none
 ///     exchange(x, i, joined)  the same warp, with its team's part; all lanes get joined(all), where X all[of_lane] are

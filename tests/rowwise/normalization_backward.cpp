@@ -135,7 +135,9 @@ TEST_CASE_TEMPLATE_DEFINE("gradients of norms of rows for all multiprocessors to
   check_rows<Exec, float, float, float>(2, 262144 + 4);
   if (runs_on_host<Exec>) return;
   check_rows<Exec, bf16_t, bf16_t, bf16_t>(20, 1048576 + 8);  // more than are under way at a time
+  check_rows<Exec, float, float, float>(12, 1048576 - 4);
   check_rows<Exec, float, float, float>(1, 1048576);
+  check_rows<Exec, float, float, float>(70, 262144);  // groups of teams have rows each
 }
 
 TEST_CASE_TEMPLATE_DEFINE("gradients of norms take every type and many rows", Exec, types_id) {

@@ -17,14 +17,14 @@ constexpr auto start_packed = [](auto const& problem, detail::TileGrid const& gr
   return detail::start_packed_norm_backward(Warps{}, problem, grid);
 };
 
-/// Starts the kernel of rows that teams on all multiprocessors of a GPU share by mail, where gradients are added that
-/// come late: here by few teams, which reach each other's scratch.
-template <class T>
-auto start_late(int teams, int groups) {
+/// Starts the kernel of rows that teams on all multiprocessors of a GPU share by mail, so many of which wait: here by
+/// few teams, which reach each other's scratch.
+template <class T, bool Adds>
+auto start_mailed(int teams, int groups, int ahead) {
   return [=](auto const& problem, detail::TileGrid const& grid) {
-    using Kernel = detail::RelayedNormBackward<Warps, T, true>;
+    using Kernel = detail::RelayedNormBackward<Warps, T, detail::MailedGradientRows<Warps, T, Adds>>;
     return detail::start_relayed_norm_backward<Kernel>(Warps{}, problem, grid, [&](Kernel const& kernel, int) {
-      detail::RelayLayout layout{.teams = teams, .groups = groups, .ahead = sizeof(T) == 4 ? 1 : 3};
+      detail::RelayLayout layout{.teams = teams, .groups = groups, .ahead = ahead};
       layout.part = detail::part_of_team(kernel.grid.packs, teams);
       REQUIRE(layout.part <= Kernel::Rows::most_packs);
       layout.stages = layout.ahead + Kernel::Rows::on_their_way;
@@ -113,10 +113,15 @@ TEST_CASE("packed rows on warps: gradients of norms") {
   check_norm<float>(37, 777);
 }
 
-TEST_CASE("packed rows on warps: gradients of norms to which something is added that comes late") {
-  check_norm<bf16_t>(21, 8 * 2000, true, start_late<bf16_t>(2, 1));  // more rows than are relayed at a time
-  check_norm<float>(9, 4 * 2020, true, start_late<float>(2, 2));
-  check_norm<fp16_t>(3, 8 * 700, true, start_late<fp16_t>(3, 2));  // threads without a pack
+TEST_CASE("packed rows on warps: gradients of norms of rows that wait in scratch and in registers") {
+  check_norm<bf16_t>(21, 8 * 2000, true, start_mailed<bf16_t, true>(2, 1, 3));  // more rows than are relayed at a time
+  check_norm<bf16_t>(9, 8 * 1700, false, start_mailed<bf16_t, false>(2, 2, 5));
+  check_norm<float>(9, 4 * 2020, true, start_mailed<float, true>(2, 2, 2));
+  check_norm<float>(19, 4 * 2020, true, start_mailed<float, true>(2, 1, 3));
+  check_norm<float>(19, 4 * 2020, false, start_mailed<float, false>(2, 1, 1));
+  check_norm<float>(9, 4 * 3030, false, start_mailed<float, false>(3, 2, 2));
+  check_norm<fp16_t>(3, 8 * 700, true, start_mailed<fp16_t, true>(3, 2, 3));  // threads without a pack
+  check_norm<float>(5, 4 * 700, false, start_mailed<float, false>(3, 2, 2));
 }
 
 #endif

@@ -31,7 +31,7 @@ class Relay<Kokkos::Cuda, Warps, ByMail> {
     ulonglong2 halves;
   };
   static constexpr std::size_t most_of_letter = 12, line = 128;
-  static constexpr int most_relayers = 4, copies = 4;
+  static constexpr int most_relayers = 4, copies = 4, lent = 64, borrowed = 104;
   /// The letters of a row, and behind them, in lines of their own, copies of what has come of them: writing to a line
   /// that many teams ask for takes long.
   static constexpr std::size_t turn_bytes(int teams) {
@@ -80,6 +80,18 @@ class Relay<Kokkos::Cuda, Warps, ByMail> {
   __device__ __forceinline__ void wait() const {
 #if __CUDA_ARCH__ >= 900
     ptx::cluster_wait_for_meeting();
+#endif
+  }
+
+  __device__ __forceinline__ static void lend() {
+    static_assert(128 * lent + Warps * 32 * borrowed == (128 + Warps * 32) * 96);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    ptx::give_registers<lent>();
+#endif
+  }
+  __device__ __forceinline__ static void borrow() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    ptx::take_registers<borrowed>();
 #endif
   }
 

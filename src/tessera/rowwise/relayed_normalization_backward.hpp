@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/rowwise/late_rows.hpp>
 #include <tessera/rowwise/long_norm_gradient.hpp>
 #include <tessera/rowwise/relayed_rows.hpp>
 #include <tessera/rowwise/staying_shapes.hpp>
+#include <tessera/rowwise/waiting_rows.hpp>
 
 namespace tessera::detail {
 
@@ -19,14 +19,13 @@ template <class Exec, class T>
 using RelayedNormGradient =
     StagedNormGradient<Exec, T, RelayedGradientRows<Exec, T>::takers, RelayedGradientRows<Exec, T>::packs>;
 
-template <class Exec, class T>
-using LateGradientRows = LateRows<Exec, T, staying_columns / packed_width<T>>;
+template <class Exec, class T, bool Adds>
+using MailedGradientRows = WaitingRows<Exec, T, staying_columns / packed_width<T>, Adds>;
 
-/// Gradients of norms whose rows are too long for a team. The sums of a thread's columns stay in its registers. What is
-/// added to them is there when a row is written, or from the beginning.
-template <class Exec, class T, bool AddsLate>
+/// Gradients of norms whose rows are too long for a team. The sums of a thread's columns stay in its registers.
+template <class Exec, class T, class OfRows>
 struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
-  using Rows = std::conditional_t<AddsLate, LateGradientRows<Exec, T>, RelayedGradientRows<Exec, T>>;
+  using Rows = OfRows;
   using Staged = RelayedNormGradient<Exec, T>;
   using Base = LongNormGradient<Staged>;
   using typename Base::Atoms, typename Base::Sums, typename Base::Statistics;
@@ -44,14 +43,17 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
   KOKKOS_FUNCTION void operator()(TeamMember<Exec> const& team) const {
     Rows const rows(team, this->grid, layout, this->d_sum.present() ? 3 : 2);
     wait_for_kernels_before<Exec>();
-    if (rows.relays())
+    if (rows.relays()) {
+      if constexpr (Rows::borrows_registers) Rows::Relay::lend();
       rows.template relay_rows<Sums>([&](int i) { return this->statistics(rows.place(i)); },
                                      [](auto const& each, int) { return Base::joined_by(each); },
                                      [](int, Sums const& all, Statistics const& own) {
                                        return Known{all, own};
                                      });
-    else
+    } else {
+      if constexpr (Rows::borrows_registers) Rows::Relay::borrow();
       take_rows(rows);
+    }
   }
 
  private:
@@ -85,7 +87,7 @@ struct RelayedNormBackward : LongNormGradient<RelayedNormGradient<Exec, T>> {
 /// Bytes of the workspace for rows of so many columns that teams on all multiprocessors share.
 template <class Exec>
 std::size_t mailed_norm_backward_workspace(Exec const& exec, std::int64_t rows, std::int64_t columns, int gradients) {
-  using Rows = LateGradientRows<KernelSpace<Exec>, float>;
+  using Rows = MailedGradientRows<KernelSpace<Exec>, float, false>;
   int const teams = Machine<Exec>::concurrency(exec);
   std::int64_t const groups = std::min(rows, mail_groups<Rows>(teams, (columns + Rows::width - 1) / Rows::width));
   return static_cast<std::size_t>(gradients * groups * columns) * sizeof(float) + pack_bytes +
@@ -121,7 +123,8 @@ NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProb
 template <class T, class Exec>
 NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
                                               TileGrid const& grid, int teams) {
-  using Kernel = RelayedNormBackward<KernelSpace<Exec>, T, false>;
+  using Space = KernelSpace<Exec>;
+  using Kernel = RelayedNormBackward<Space, T, RelayedGradientRows<Space, T>>;
   return start_relayed_norm_backward<Kernel>(exec, problem, grid, [&](Kernel const& kernel, int operands) {
     return relay_layout<typename Kernel::Rows, Kernel>(
         exec, kernel.grid, teams, operands,
@@ -129,7 +132,8 @@ NormBackwardParts start_relayed_norm_backward(Exec const& exec, NormBackwardProb
   });
 }
 
-/// Of rows of T that as many teams share as there are, if the workspace is large enough.
+/// Of rows of T that as many teams share as there are, if the workspace is large enough. What is added to a gradient is
+/// there when a row is written.
 template <class T, class Exec>
 NormBackwardParts start_mailed_norm_backward(Exec const& exec, NormBackwardProblem const& problem,
                                              TileGrid const& grid) {
@@ -140,15 +144,14 @@ NormBackwardParts start_mailed_norm_backward(Exec const& exec, NormBackwardProbl
                ? behind
                : nullptr;
   };
-  using Plain = RelayedNormBackward<KernelSpace<Exec>, T, false>;
-  using Adding = RelayedNormBackward<KernelSpace<Exec>, T, true>;
-  if (problem.d_sum.present())
-    return start_relayed_norm_backward<Adding>(exec, problem, grid, [&](Adding const& kernel, int) {
-      return mail_layout_of_late<typename Adding::Rows, Adding>(exec, kernel.grid, mail);
+  auto const start = [&]<bool Adds>(std::bool_constant<Adds>) {
+    using Space = KernelSpace<Exec>;
+    using Kernel = RelayedNormBackward<Space, T, MailedGradientRows<Space, T, Adds>>;
+    return start_relayed_norm_backward<Kernel>(exec, problem, grid, [&](Kernel const& kernel, int) {
+      return mail_layout_of_waiting<typename Kernel::Rows, Kernel>(exec, kernel.grid, mail);
     });
-  return start_relayed_norm_backward<Plain>(exec, problem, grid, [&](Plain const& kernel, int operands) {
-    return mail_layout<typename Plain::Rows, Plain>(exec, kernel.grid, operands, mail);
-  });
+  };
+  return problem.d_sum.present() ? start(std::true_type{}) : start(std::false_type{});
 }
 
 }  // namespace tessera::detail

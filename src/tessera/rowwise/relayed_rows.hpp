@@ -93,6 +93,7 @@ class RelayedRows {
  public:
   static constexpr int takers = 512, relayers = 4, threads = takers + 32 * relayers, packs = Packs,
                        width = packed_width<T>, step = takers * width, most_stages = 6;
+  static constexpr bool borrows_registers = false;  // from the threads that relay
   using Atoms = WarpAtoms<Exec>;
   using Raw = Pack<T, width>;
   using Relay = detail::Relay<Exec, takers / 32, ByMail>;
