@@ -4,6 +4,7 @@
 #define TESSERA_ATTENTION_BACKWARD_KEY_TILES_HPP
 
 #include <tessera/atoms.hpp>
+#include <tessera/attention/backward_bounds.hpp>
 #include <tessera/attention/backward_scores.hpp>
 #include <tessera/attention/backward_shape.hpp>
 #include <tessera/attention/backward_stages.hpp>
@@ -22,7 +23,10 @@ struct AttentionKeyTiles {
   static constexpr bool packed = Packed, adds_queries = Atoms::adds, ahead = Atoms::depth > 1;
   static constexpr bool in_place = requires { requires Atoms::adds_in_place; };
   static constexpr bool of_keys = !Atoms::values_alone, of_values = !Atoms::keys_alone;
+  /// Which queries see a tile has been found before, where that is a search.
+  static constexpr bool bounded_before = BoundsQueries<Mask> && !in_place && !Packed;
   using Compute = typename Atoms::Compute;
+  using Shape = BackwardShape<Compute>;
   static constexpr bool by_pairs = Functors::template by_pairs<Compute>;
   static constexpr bool scaled = requires { requires Atoms::scales_heads; };
   static constexpr bool tabled = requires { requires Atoms::factors_in_memory; };
@@ -76,13 +80,15 @@ struct AttentionKeyTiles {
   typename Atoms::Target dk, dv;
   Compute* dq;  // sums of (plane, tile of BM queries), in the atoms' order; used with adds_queries
   BackwardRows<Compute> rows;
-  BackwardShape<Compute> shape;
+  Shape shape;
   Functors functors;
   Compute kept_factor;  // that dropout keeps weights with
   BackwardSplit split;  // where sums are formed in place
   [[no_unique_address]] std::conditional_t<stores_scores, ScoreGradients, NoScoreGradients> d_scores;
   PlaneOrder order;
   BackwardTail tail;
+  struct NoBounds {};
+  [[no_unique_address]] std::conditional_t<bounded_before, mask::Queries const*, NoBounds> bounds{};  // (plane, tile)
   Compute* key_sums = nullptr;  // of shared tiles or their parts, dK of all and then dV, in the atoms' order
 
   AttentionKeyTiles(AttentionBackwardProblem const& p, BackwardRows<Compute> const& r, Compute* dq_sums,
@@ -150,12 +156,13 @@ struct AttentionKeyTiles {
     tile.key = key;
     tile.keys = shape.counted_keys(tile);
     if (key >= tile.keys) return tile;
-    BackwardSight const sight = shape.sight_of(tile, tile.keys);
-    int begin = sight.first_query(key), end = sight.query_end(key + tile_keys());
-    functors.bound_queries(tile.batch, tile.head * shape.heads_per_kv, shape.heads_per_kv, key,
-                           key + tile_keys() < sight.keys ? key + tile_keys() : sight.keys, begin, end);
-    tile.first = begin / BM;
-    tile.a_head = end > begin ? (end + BM - 1) / BM - tile.first : 0;
+    mask::Queries some;
+    if constexpr (bounded_before)
+      some = bounds[std::int64_t(place.plane) * key_tiles() + place.row];
+    else
+      some = queries_that_see(shape, functors, tile, tile.head, tile.keys, key, key + tile_keys());
+    tile.first = some.begin / BM;
+    tile.a_head = some.end > some.begin ? (some.end + BM - 1) / BM - tile.first : 0;
     tile.steps = tile.a_head * shape.heads_per_kv;
     if constexpr (shares) {
       if (part >= 0) {

@@ -48,6 +48,9 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
   static constexpr bool finds_keys_anew = requires { requires Atoms::few_registers; };
   static constexpr bool counts_anew = requires { requires Atoms::fewest_registers; };
 
+  /// Pairs of tiles that the mask leaves whole are as without one, where nothing is spilled for it.
+  static constexpr bool plain_where_whole = Functors::plain_where_whole && adds_queries && !finds_keys_anew;
+
   using Tiles::Tiles;
 
   template <class Math, class SK, class SQ, class SO>
@@ -170,6 +173,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     int query;
     QueryStage const* from = nullptr;
     OutputStage const* to = nullptr;
+    bool asks = true;  // the mask about pairs
   };
   KOKKOS_FORCEINLINE_FUNCTION Step first_step(Tile const& t, KeyStage const& keys) const {
     if constexpr (shares)
@@ -237,13 +241,13 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
       if (!asks_for_losses<Math> || step.to == nullptr) step.to = &os.acquire();
       math.multiply(step.keys->v, step.to->d_o, work.dp, false);
     }
-    bool const asks = asks_mask(t, step);
+    step.asks = asks_mask(t, step);
     Compute exponent_factor = 0;
     if constexpr (tabled) exponent_factor = factors_of(step).exponent;
     if constexpr (by_pairs) {
       math.template wait_for<of_keys ? 1 : Behind>(work.s);
       before_rounding();
-      weigh_pairs(math, t, step, lse_of(t, step), asks, work);
+      weigh_pairs(math, t, step, lse_of(t, step), work);
       if constexpr (!of_keys) give_back(math, qs);
     } else if constexpr (weighs_ahead) {
       math.round(work.s, work.kept, work.p);
@@ -335,10 +339,14 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     Compute const(&all_delta)[BM] = delta_of(t, step);
     if constexpr (scaled && !tabled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head);
     if constexpr (by_pairs || Functors::drops) {
+      auto const plain = [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); };
       auto const weights = head_weights(step);
-      math.for_each_of_two(
-          work.dp, work.s, all_delta, work.kept,
-          [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
+      if (plain_where_whole && !step.asks)
+        math.for_each_of_two(work.dp, work.s, math.columns(all_delta), plain);
+      else
+        math.for_each_of_two(
+            work.dp, work.s, all_delta, work.kept,
+            [&](Compute& x, Compute left, Compute delta, bool kept) { x = weights.arrived(left, x, delta, kept); });
     } else if constexpr (tabled) {
       HeadFactors<Compute> const by = factors_of(step);
       math.for_each_of_two(work.dp, work.s, math.columns(all_delta), [by](Compute& x, Compute weight, Compute delta) {
@@ -417,8 +425,17 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
   /// By the functors, one pair after the other. The last query and key stand for those behind them.
   template <class Math>
   KOKKOS_FORCEINLINE_FUNCTION void weigh_pairs(Math& math, Tile const& t, Step const& step, Compute const (&lse)[BM],
-                                               [[maybe_unused]] bool asks, Work& work) const {
+                                               Work& work) const {
     auto const weights = head_weights(step);
+    if constexpr (plain_where_whole)
+      if (!step.asks) {
+        Compute const factor = weights.exponent_scale;
+        math.for_each_with_column(work.s, math.columns(lse),
+                                  [factor](Compute& x, Compute column) { x = Math::exp2(x * factor - column); });
+        if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s);
+        return math.round(work.s, work.kept, work.p);
+      }
+    if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s, weights.hidden);
     int const last_query = shape.queries_of(t) - 1, last_key = t.keys - 1;
     auto const weigh = [&]<bool Asks>(std::bool_constant<Asks>) TESSERA_INLINE_LAMBDA {
       math.round_each(work.s, lse, work.kept, work.p,
@@ -428,9 +445,8 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
                                                                   j < last_key ? j : last_key, kept);
                       });
     };
-    if (hides(t, step)) hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.s, weights.hidden);
-    if constexpr (Functors::classifies)
-      if (!asks) return weigh(std::false_type{});
+    if constexpr (Functors::classifies && !plain_where_whole)
+      if (!step.asks) return weigh(std::false_type{});
     weigh(std::true_type{});
   }
   template <class Math>

@@ -232,7 +232,7 @@ AttentionPlan plan_backward(Exec const& exec, AttentionBackwardProblem const& p,
             key_sums =
                 adds ? backward_tail<Kernel>(exec, p).sums_of(Kernel::BN * Kernel::D) : sums_of_parts<Kernel>(exec, p);
           });
-  BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums);
+  BackwardWorkspace const w(p, sizeof(Compute), sums, key_sums, bulk || async ? bounded_tiles<Exec, Mask>(p) : 0);
   bool const empty = p.forward.q.outer == 0 || p.forward.q.inner == 0;
   plan.workspace_wanted = plan.workspace_bytes = empty ? 0 : widened + w.bytes();
   auto const describe = [&]<class Kernel, class Atoms>(std::type_identity<Kernel>, std::type_identity<Atoms>) {

@@ -60,17 +60,18 @@ BackwardTail backward_tail(Exec const& exec, AttentionBackwardProblem const& p) 
 /// query, where sinks have gradients parts of those, HeadFactors where heads have scales, and sums of fp32 of dK and dV
 /// of tiles that teams share.
 struct BackwardWorkspace {
-  std::int64_t rows, planes, sum_cols, sink_parts, scaled_heads, key_sums;
+  std::int64_t rows, planes, sum_cols, sink_parts, scaled_heads, key_sums, bounds;
   std::size_t element;
 
   BackwardWorkspace(AttentionBackwardProblem const& p, std::size_t element_bytes, std::int64_t sums_a_query,
-                    std::int64_t sums_of_keys = 0)
+                    std::int64_t sums_of_keys = 0, std::int64_t bounded_tiles = 0)
       : rows(BackwardRowPlaces(p.forward).rows(p.forward.q.rows)),
         planes(p.query_planes()),
         sum_cols(sums_a_query),
         sink_parts(p.d_sinks != nullptr ? planes * rows / BackwardRowPlaces::tile_rows : 0),
         scaled_heads(p.forward.scales.present() ? p.sequences() * p.forward.q.inner : 0),
         key_sums(sums_of_keys),
+        bounds(bounded_tiles),
         element(element_bytes) {}
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(planes * rows) * element; }
@@ -81,7 +82,11 @@ struct BackwardWorkspace {
     return (sink_offset() + static_cast<std::size_t>(sink_parts) * element + 15) / 16 * 16;
   }
   std::size_t key_sum_offset() const { return factor_offset() + static_cast<std::size_t>(scaled_heads) * 4 * element; }
-  std::size_t bytes() const { return key_sum_offset() + static_cast<std::size_t>(key_sums) * sizeof(float); }
+  std::size_t bound_offset() const { return key_sum_offset() + static_cast<std::size_t>(key_sums) * sizeof(float); }
+  std::size_t bytes() const { return bound_offset() + static_cast<std::size_t>(bounds) * sizeof(mask::Queries); }
+  mask::Queries* bounds_in(void* workspace) const {
+    return reinterpret_cast<mask::Queries*>(static_cast<char*>(workspace) + bound_offset());
+  }
   float* key_sums_in(void* workspace) const {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + key_sum_offset());
   }
@@ -295,9 +300,11 @@ template <class Exec, class Atoms, class Kernel, class Score, class Mask, class 
 void run_backward_adding(Exec const& exec, AttentionBackwardProblem const& p, void* workspace, Score const& score,
                          Mask const& mask, Prepare const& prepare) {
   BackwardTail const tail = backward_tail<Kernel>(exec, p);
-  BackwardWorkspace const w(p, sizeof(float), Atoms::D, tail.sums_of(Atoms::BN * Atoms::D));
-  prepare(w);
+  BackwardWorkspace const w(p, sizeof(float), Atoms::D, tail.sums_of(Atoms::BN * Atoms::D),
+                            bounded_tiles<Exec, Mask>(p));
   Kernel kernel(p, w.rows_in<float>(workspace, p.forward.q), w.sums_in(workspace), score, mask);
+  bound_queries(exec, kernel, w.bounds_in(workspace));
+  prepare(w);
   if constexpr (Kernel::shares)
     if (tail.shared > 0) {
       ClearSums const clear{w.key_sums_in(workspace)};
@@ -353,6 +360,7 @@ void run_key_pass(Exec const& exec, AttentionBackwardProblem const& p, BackwardW
                   Kernel kernel) {
   BackwardTail const tail = backward_tail<Kernel>(exec, p);
   float* const parts = w.key_sums_in(workspace);
+  bound_queries(exec, kernel, w.bounds_in(workspace));
   if constexpr (Kernel::shares)
     if (tail.shared > 0) kernel.share(tail, parts);
   run_tiles<Atoms>("tessera::attention_backward", exec, kernel);
@@ -364,7 +372,8 @@ void run_key_pass(Exec const& exec, AttentionBackwardProblem const& p, BackwardW
 template <class Exec, class T, int D, bool Packed, BackwardVariant Variant, class Score, class Mask>
 void run_backward_bulk_in_place(Exec const& exec, AttentionBackwardProblem const& p, void* workspace,
                                 Score const& score, Mask const& mask) {
-  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<BackwardLastKeysKernel<Exec, D, Score, Mask>>(exec, p));
+  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<BackwardLastKeysKernel<Exec, D, Score, Mask>>(exec, p),
+                            bounded_tiles<Exec, Mask>(p));
   prepare_backward_bulk<Exec, Variant>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   auto const pass = [&]<class Atoms>(std::type_identity<Atoms>) {
@@ -409,7 +418,7 @@ void run_backward_async_in_place(Exec const& exec, AttentionBackwardProblem cons
   using KeyAtoms = BackwardAsyncAtoms<Exec, T, BackwardKeysAsync<Sizes>>;
   using KeyKernel = AttentionKeyGradients<KeyAtoms, Score, Mask, Packed>;
   using QueryAtoms = BackwardQueriesAsyncAtoms<Exec, T, Sizes::D>;
-  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<KeyKernel>(exec, p));
+  BackwardWorkspace const w(p, sizeof(float), 0, sums_of_parts<KeyKernel>(exec, p), bounded_tiles<Exec, Mask>(p));
   prepare_backward<Exec, float>(exec, p, w, workspace);
   auto const rows = w.rows_in<float>(workspace, p.forward.q);
   run_key_pass<Exec, KeyAtoms>(exec, p, w, workspace, KeyKernel(p, rows, nullptr, score, mask));

@@ -52,6 +52,8 @@ struct BackwardFunctors {
   /// Every pair is asked about.
   template <class T>
   static constexpr bool by_pairs = masked || (changes && !plane_alone<T>);
+  /// But for those of tiles that the mask leaves whole, whose scores are plain.
+  static constexpr bool plain_where_whole = masked && classifies && !changes && !drops;
 
   Own score;
   Mask mask;
