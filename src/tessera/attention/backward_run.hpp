@@ -57,8 +57,8 @@ BackwardTail backward_tail(Exec const& exec, AttentionBackwardProblem const& p) 
 }
 
 /// Where things lie in the workspace: LSE and δ of each query, where dQ is added up in memory `sum_cols` sums of fp32 a
-/// query, where sinks have gradients parts of those, HeadFactors where heads have scales, and sums of fp32 of dK and dV
-/// of tiles that teams share.
+/// query, where sinks have gradients parts of those, HeadFactors where heads have scales, sums of fp32 of dK and dV of
+/// tiles that teams share, and where a mask bounds them the queries that see each tile of keys.
 struct BackwardWorkspace {
   std::int64_t rows, planes, sum_cols, sink_parts, scaled_heads, key_sums, bounds;
   std::size_t element;
