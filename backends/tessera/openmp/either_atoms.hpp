@@ -207,10 +207,9 @@ struct EitherAtoms : ColumnAtoms<Exec, Compute_, Sizes> {
     template <int M, int N, class Flags, class F>
     void for_each_of_two(Accumulator<M, N>& acc, Accumulator<M, N> const& other, Compute const (&cols)[N],
                          Flags const& flags, F const& f) const {
+      static auto const run = for_vector_units<elements_of_two<Flags, F>>();
       Base::each_panel(acc, [&](Compute* x, int row, int lanes) {
-        Compute const* const others = other.v[row / NR][0];
-        for (int c = 0; c < acc.cols; ++c)
-          for (int l = 0; l < lanes; ++l) f(x[c * NR + l], others[c * NR + l], cols[c], flag_at(flags, row + l, c));
+        run(PanelPart{x, acc.cols, row, lanes}, other.v[row / NR][0], cols, flags, f);
       });
     }
 
@@ -282,8 +281,25 @@ struct EitherAtoms : ColumnAtoms<Exec, Compute_, Sizes> {
     }
 
    private:
+    using PanelPart = typename Base::PanelPart;
+    template <class Flags, class F>
+    static void elements_of_two(PanelPart p, Compute const* others, Compute const* cols, Flags const& flags,
+                                F const& f) {
+      p.with_lanes([&](auto lanes) {
+        for (int c = 0; c < p.cols; ++c)
+          for (int l = 0; l < lanes; ++l)
+            f(p.first[c * NR + l], others[c * NR + l], cols[c], flag_at(flags, p.row + l, c));
+      });
+    }
     template <class F>
-    static void elements_with_column(typename Base::PanelPart p, Compute const* cols, F const& f) {
+    static void elements_rounded(PanelPart p, Compute* to, F const& f) {
+      p.with_lanes([&](auto lanes) {
+        for (int c = 0; c < p.cols; ++c)
+          for (int l = 0; l < lanes; ++l) to[c * NR + l] = f(p.first[c * NR + l], p.row + l, c);
+      });
+    }
+    template <class F>
+    static void elements_with_column(PanelPart p, Compute const* cols, F const& f) {
       p.with_lanes([&](auto lanes) {
         for (int c = 0; c < p.cols; ++c)
           for (int l = 0; l < lanes; ++l) f(p.first[c * NR + l], cols[c]);
@@ -302,10 +318,10 @@ struct EitherAtoms : ColumnAtoms<Exec, Compute_, Sizes> {
       describe(from, to);
       to.v = to.own;
       to.panel_bytes = sizeof(*to.own);
+      static auto const run = for_vector_units<elements_rounded<F>>();
       Base::each_panel(from, [&](Compute* x, int row, int lanes) {
         Compute* const own = to.own[row / NR][0];
-        for (int c = 0; c < from.cols; ++c)
-          for (int l = 0; l < lanes; ++l) own[c * NR + l] = f(x[c * NR + l], row + l, c);
+        run(PanelPart{x, from.cols, row, lanes}, own, f);
         if (from.words != nullptr) from.words->weights->round(own, from.cols, own);
       });
     }

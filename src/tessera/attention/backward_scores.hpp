@@ -8,6 +8,7 @@
 #include <tessera/attention/mask_table.hpp>
 #include <tessera/attention/score_of_head.hpp>
 #include <tessera/dual.hpp>
+#include <tessera/elementary.hpp>
 #include <tessera/flags.hpp>
 #include <tessera/mask.hpp>
 #include <tessera/score.hpp>
@@ -131,16 +132,16 @@ struct HeadWeights {
     bool shown = !Functors::changes || x != hidden;  // else its exponential is 0
     if constexpr (Asks && Functors::masked) shown = functors.mask(batch, head, i, j) && shown;
     Dual<Compute> const s = changed(x, i, j);
-    Compute const exponential = Math::exp2(s.value - lse), weight = shown ? exponential : Compute(0);
-    x = OnlyAdds<Own> || weight == Compute(0) ? weight : weight * s.slope;
-    return kept ? weight : Compute(0);
+    Compute const weight = chosen(shown, Math::exp2(s.value - lse), Compute(0));
+    x = chosen(OnlyAdds<Own> || weight == Compute(0), weight, weight * s.slope);
+    return chosen(kept, weight, Compute(0));
   }
   /// What arrives for a pair's score, of what weigh() left and what arrives for its weight. Of one that a functor hides
   /// anything may have come.
   KOKKOS_FORCEINLINE_FUNCTION Compute arrived(Compute left, Compute of_weight, Compute delta, bool kept) const {
-    if constexpr (Functors::drops) of_weight = kept ? of_weight * factor : Compute(0);
+    if constexpr (Functors::drops) of_weight = chosen(kept, of_weight * factor, Compute(0));
     bool const hidden_by_functor = (Functors::masked || Functors::changes) && left == Compute(0);
-    return hidden_by_functor ? Compute(0) : left * (of_weight - delta);
+    return chosen(hidden_by_functor, Compute(0), left * (of_weight - delta));
   }
 
  private:
