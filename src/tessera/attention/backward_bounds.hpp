@@ -44,19 +44,20 @@ struct BoundQueries {
   }
 };
 
+/// Of a tile, at least.
+inline constexpr int fewest_bounded_keys = 32;
 /// How many of them the workspace has room for.
 template <class Exec, class Mask>
 std::int64_t bounded_tiles(AttentionBackwardProblem const& p) {
-  constexpr std::int64_t fewest_keys = 32;  // of a tile
   if (Machine<Exec>::lanes == 1 || !BoundsQueries<Mask> || p.packed()) return 0;
-  return p.key_planes() * ((p.forward.k.rows + fewest_keys - 1) / fewest_keys);
+  return p.key_planes() * ((p.forward.k.rows + fewest_bounded_keys - 1) / fewest_bounded_keys);
 }
 
 /// Finds them for a kernel that asks for them.
 template <class Exec, class Kernel>
 void bound_queries(Exec const& exec, Kernel& kernel, mask::Queries* to) {
   if constexpr (Kernel::bounded_before) {
-    static_assert(Kernel::BN >= 32);
+    static_assert(Kernel::BN >= fewest_bounded_keys);
     kernel.bounds = to;
     BoundQueries<typename Kernel::Shape, typename Kernel::Functors> const bound{kernel.shape, kernel.functors,
                                                                                 Kernel::BN, kernel.key_tiles(), to};

@@ -338,8 +338,8 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
   KOKKOS_FORCEINLINE_FUNCTION void differentiate(Math& math, Tile const& t, Step const& step, Work& work) const {
     Compute const(&all_delta)[BM] = delta_of(t, step);
     if constexpr (scaled && !tabled) scale_by_head(math, work.dp, shape.scales.v, t.batch, t.head);
+    [[maybe_unused]] auto const plain = [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); };
     if constexpr (by_pairs || Functors::drops) {
-      auto const plain = [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); };
       auto const weights = head_weights(step);
       if (plain_where_whole && !step.asks)
         math.for_each_of_two(work.dp, work.s, math.columns(all_delta), plain);
@@ -355,8 +355,7 @@ struct AttentionKeyGradients : AttentionKeyTiles<Atoms, Score, Mask, Packed> {
     } else if constexpr (requires { math.differences_times(work.dp, work.s, all_delta); }) {
       math.differences_times(work.dp, work.s, all_delta);
     } else {
-      math.for_each_of_two(work.dp, work.s, math.columns(all_delta),
-                           [](Compute& x, Compute weight, Compute delta) { x = weight * (x - delta); });
+      math.for_each_of_two(work.dp, work.s, math.columns(all_delta), plain);
     }
     if (hides(t, step))  // of keys that do not count anything may have come
       hide(math, shape.sight_of(t, t.keys), t.key, step.query, work.dp);
